@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that can go wrong, in one tree.
+
+```
+SpecdecError                    the root: catch this to catch all of them
+├── InputError                  what the caller handed over cannot be used; the command line exits with 2
+│   ├── RecipeError             the recipe text
+│   │   ├── RecipeSyntaxError   it is not what its form requires, or holds no serve command
+│   │   ├── CommandChoiceError  it holds several serve commands and none (or a missing one) was chosen
+│   │   └── UneditableError     it was understood, but cannot be changed safely
+│   ├── DeviceError             an unknown module name, or a recording that cannot be read
+│   ├── CatalogueError          a catalogue file, or an id that is not in it
+│   ├── ReleaseError            a vLLM version text that is none
+│   ├── PolicyError             a policy file or value
+│   ├── ReportError             a benchmark report
+│   └── OptionError             options that contradict each other
+├── OutputError                 a file could not be written; the one that was there is untouched
+└── PluginError                 a plug-in could not be loaded or broke its protocol
+```
+
+Every error carries a `code` (`JSE` and three digits) and `values`; its text is rendered from the message catalogue and
+says what is wrong, where, and what to do. `exit_code` is what the command line returns for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class SpecdecError(Exception):
+    """The root of all errors this package raises on purpose.
+
+    Args:
+        code: `JSE` and three digits, a key of the message catalogue.
+        **values: what the text is rendered from; JSON values, never secrets.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, code: str, **values: Any) -> None:
+        super().__init__(code, values)
+        self.code = code
+        self.values = values
+
+    def __str__(self) -> str:
+        from jetson_specdec.messages import render
+
+        return render(self.code, self.values)
+
+
+class InputError(SpecdecError):
+    """What the caller handed over cannot be used; nothing was written."""
+
+    exit_code = 2
+
+
+class RecipeError(InputError):
+    """The recipe cannot be used."""
+
+
+class RecipeSyntaxError(RecipeError):
+    """The recipe is not what its form requires, or holds no serve command."""
+
+
+class CommandChoiceError(RecipeError):
+    """The recipe holds several serve commands and the choice among them is missing or out of range."""
+
+
+class UneditableError(RecipeError):
+    """The recipe was understood but cannot be changed safely; the text says what to type instead."""
+
+
+class DeviceError(InputError):
+    """An unknown module name, or a recorded board that cannot be read."""
+
+
+class CatalogueError(InputError):
+    """A catalogue file is malformed, or an id is not in the catalogue."""
+
+
+class ReleaseError(InputError):
+    """A text that should name a vLLM release does not."""
+
+
+class PolicyError(InputError):
+    """A policy file or value is out of range."""
+
+
+class ReportError(InputError):
+    """A benchmark report cannot be read or lacks what it must have."""
+
+
+class OptionError(InputError):
+    """Options contradict each other."""
+
+
+class OutputError(SpecdecError):
+    """A file could not be written; what stood there before is untouched."""
+
+    exit_code = 2
+
+
+class PluginError(SpecdecError):
+    """A plug-in could not be loaded, or broke the protocol it registered for."""
