@@ -43,6 +43,7 @@ class Head:
         target: repository id of the model it was trained for.
         method: vLLM's method name (`eagle3`, `dflash`, `dspark`).
         loads_in_vllm: what is known about loading it in vLLM; decides whether it is chosen by itself.
+        evidence: what `loads_in_vllm` rests on, or None.
         min_vllm: first release that loads it, or None.
         licence: SPDX-like id, or None when not known.
         gated: whether the repository asks for a licence click, or None.
@@ -65,6 +66,7 @@ class Head:
     target: str
     method: str = "eagle3"
     loads_in_vllm: LoadsInVllm = "unknown"
+    evidence: str | None = None
     min_vllm: str | None = None
     licence: str | None = None
     gated: bool | None = None
@@ -92,9 +94,10 @@ class DraftPair:
         target_vocab_size, draft_vocab_size: sizes vLLM compares.
         min_vllm: first release whose `draft_model` takes the pair, or None.
         usable: whether it may be proposed by itself; False for unequal vocabularies and for pairs that cannot gain.
-        why_not: a word for it (`vocab-mismatch`, `draft-too-large`, `no-gain-expected`, `multimodal`), or None.
-        weight_ratio: draft bytes read per token ÷ the target's, or None.
-        loads_in_vllm: as for heads.
+        why_not: a word for it (`vocab-mismatch`, `draft-too-large`, `no-gain-expected`, `multimodal`,
+            `chat-format-differs`), or None.
+        weight_ratio: draft bytes read per token ÷ the target's, both in the same precision; computed, or None.
+        loads_in_vllm, evidence: as for heads.
     """
 
     target: str
@@ -105,6 +108,7 @@ class DraftPair:
     usable: bool = False
     why_not: str | None = None
     loads_in_vllm: LoadsInVllm = "unknown"
+    evidence: str | None = None
     licence: str | None = None
     gated: bool | None = None
     download_bytes: int | None = None
@@ -127,7 +131,10 @@ class TargetRecord:
         architecture: first of its `architectures`.
         vocab_size, layers, hidden_size, max_position_embeddings: config numbers.
         moe, multimodal, hybrid: what kind of model, None when unknown.
-        weight_bytes: precision (`bf16`, `fp8`, `w4a16`, `nvfp4`, `mxfp4`) → bytes.
+        native_precision: what the base repository itself is stored in where that is not bf16 (`mxfp4`), or None.
+        weight_bytes: precision (`bf16`, `fp8`, `w4a16`, `nvfp4`, `mxfp4`) → bytes, computed; empty where not known
+            (of models with a vision part the size of that part is not).
+        params_total, params_active: parameters of the text model, and those read for one token, or None.
         kv_bytes_per_token: bf16.
         variants: repository id of a quantised copy → precision.
         gated: whether the base repository is gated.
@@ -145,7 +152,10 @@ class TargetRecord:
     moe: bool | None = None
     multimodal: bool | None = None
     hybrid: bool | None = None
+    native_precision: str | None = None
     weight_bytes: Mapping[str, int] = field(factory=dict)
+    params_total: int | None = None
+    params_active: int | None = None
     kv_bytes_per_token: int | None = None
     variants: Mapping[str, str] = field(factory=dict)
     gated: bool | None = None
@@ -159,12 +169,19 @@ class TargetIdentity:
 
     Attributes:
         served: the text of the recipe (repository id or path).
-        id: repository id of what is served where that is certain, else None.
-        base: repository id that heads and drafts are published for (of a quantised copy: the original), or None.
+        id: repository id of what is served where that is known, else None. A quantised copy keeps its own id, an
+            older name its spelling; an id the catalogue does not know is still the id of what is served.
+        base: repository id that heads and drafts are published for (of a quantised copy: the original), or None. It
+            can be known without `id`: a local folder that holds some quantised copy of a known model.
         precision: of the served copy where known.
         how: `exact`, `variant`, `cache_path`, `path_name`, `local_config`, `named` (by the user), `speculators`,
             `unknown`.
         config: the model's `config.json` where a local one was read.
+        confidence: how sure that is (`high`: the recipe or a hub cache names the repository; `medium`: a folder's name
+            or a naming convention does), or None.
+        head: the drafter's repository that was named as the model (`how` is then `speculators`), or None.
+        remarks: words for what was noticed: `alias`, `renamed`, `gguf`, `object-store`, `ambiguous`,
+            `third-party-copy`, `config-disagrees`.
         near_misses: known ids that look like a misspelt one.
         looked_in: host paths that were looked up, and what was there, in order (`path: found|absent|…`).
     """
@@ -175,5 +192,8 @@ class TargetIdentity:
     precision: str | None = None
     how: str = "unknown"
     config: Mapping[str, Any] | None = None
+    confidence: str | None = None
+    head: str | None = None
+    remarks: tuple[str, ...] = ()
     near_misses: tuple[str, ...] = ()
     looked_in: tuple[str, ...] = ()
