@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which format is this report in? The content decides, never the file name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from jetson_specdec.errors import ReportError, SpecdecError
+from jetson_specdec.findings import Finding
+from jetson_specdec.measurements.core import BenchReport
+from jetson_specdec.measurements.readers.base import ReportReader
+from jetson_specdec.measurements.serial import from_json, parse_json
+
+__all__ = ["ENTRY_POINTS", "merge_reports", "read_report", "reader_names"]
+
+ENTRY_POINTS: Final = "jetson_specdec.report_readers"
+MAX_REPORT_BYTES: Final = 256 * 2**20
+
+
+class _OwnReader:
+    """Our own format, strictly."""
+
+    name = "jetson_specdec"
+
+    def recognises(self, text: str, data: Any) -> bool:
+        """Say whether it carries our schema version beside runs."""
+        return isinstance(data, dict) and "schema_version" in data and "runs" in data and "conditions" in data
+
+    def read(self, text: str, data: Any, where: str) -> BenchReport:
+        """Return the report."""
+        return from_json(data)
+
+
+def _built_in() -> tuple[ReportReader, ...]:
+    from jetson_specdec.measurements.readers.aiperf import AiperfReader
+    from jetson_specdec.measurements.readers.guidellm import GuidellmReader
+    from jetson_specdec.measurements.readers.jetson_llm_benchmark import JetsonLlmBenchmarkReader
+    from jetson_specdec.measurements.readers.vllm_bench_json import VllmBenchJsonReader
+    from jetson_specdec.measurements.readers.vllm_bench_stdout import VllmBenchStdoutReader
+
+    return (
+        _OwnReader(),
+        JetsonLlmBenchmarkReader(),
+        VllmBenchJsonReader(),
+        GuidellmReader(),
+        AiperfReader(),
+        VllmBenchStdoutReader(),
+    )
+
+
+def _plugins() -> tuple[tuple[ReportReader, ...], tuple[Finding, ...]]:
+    """Load third-party readers; a broken one becomes a finding and is skipped."""
+    from importlib.metadata import entry_points
+
+    readers: list[ReportReader] = []
+    findings: list[Finding] = []
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+        reader, reason = _load_plugin(point)
+        if reader is None:
+            findings.append(Finding.of("JSD603", name=point.name, reason=reason))
+        else:
+            readers.append(reader)
+    return tuple(readers), tuple(findings)
+
+
+def _load_plugin(point: Any) -> tuple[ReportReader | None, str | None]:
+    try:
+        loaded = point.load()
+        reader = loaded() if isinstance(loaded, type) else loaded
+    except Exception as error:  # a plug-in may raise anything
+        return None, _short(error)
+    if not isinstance(reader, ReportReader):
+        return None, "it is no ReportReader (name, recognises, read)"
+    return reader, None
+
+
+def _takes(reader: ReportReader, text: str, data: Any) -> bool | str:
+    """Ask a plug-in whether it recognises a text; the reason (a text) where it breaks instead."""
+    try:
+        return bool(reader.recognises(text, data))
+    except Exception as error:  # a plug-in may raise anything
+        return _short(error)
+
+
+def reader_names() -> tuple[str, ...]:
+    """Return the names of all formats that can be read, third-party ones last."""
+    return tuple(reader.name for reader in (*_built_in(), *_plugins()[0]))
+
+
+def read_report(path_or_text: str | Path, *, format: str | None = None) -> BenchReport:
+    """Read a benchmark report of any known format.
+
+    Args:
+        path_or_text: a file, or the text of a report (a `str` with a line break or starting with `{` or `[` is text).
+        format: one of `reader_names()`; None recognises it from the content.
+
+    Raises:
+        ReportError: the file cannot be read, the format is unknown or not the one asked for, or nothing in it can be
+            used. The text is one line and names the file.
+    """
+    text, where = _load(path_or_text)
+    data, reason = None, None
+    try:
+        data = parse_json(text)
+    except ValueError as error:
+        reason = str(error)
+    built_in = _built_in()
+    chosen = next((r for r in built_in if (format is None and r.recognises(text, data)) or r.name == format), None)
+    findings: tuple[Finding, ...] = ()
+    if chosen is None:
+        chosen, findings = _plugin_for(text, data, format)
+    if chosen is None:
+        if format is not None:
+            raise ReportError("JSE604", format=format, known=reader_names())
+        if reason is not None and text.lstrip()[:1] in ("{", "["):
+            raise ReportError("JSE603", where=where, reason=reason)
+        raise ReportError("JSE602", where=where, known=reader_names())
+    try:
+        if format is not None and not chosen.recognises(text, data):
+            raise ReportError("JSE609", where=where, format=format)
+        report = chosen.read(text, data, where)
+    except SpecdecError:
+        raise
+    except Exception as error:
+        if chosen in built_in:
+            raise
+        raise ReportError("JSE610", where=where, name=chosen.name, reason=_short(error)) from error
+    return report.with_findings(*findings) if findings else report
+
+
+def _plugin_for(text: str, data: Any, format: str | None) -> tuple[ReportReader | None, tuple[Finding, ...]]:
+    readers, findings = _plugins()
+    broken = list(findings)
+    for reader in readers:
+        taken = _takes(reader, text, data) if format is None else reader.name == format
+        if taken is True:
+            return reader, tuple(broken)
+        if isinstance(taken, str):
+            broken.append(Finding.of("JSD603", name=reader.name, reason=taken))
+    return None, tuple(broken)
+
+
+def _short(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+
+def _load(path_or_text: str | Path) -> tuple[str, str]:
+    """Return the text and what to call it in messages."""
+    if isinstance(path_or_text, str) and ("\n" in path_or_text or path_or_text.lstrip()[:1] in ("{", "[")):
+        return path_or_text, "report"
+    path = Path(path_or_text)
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_REPORT_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ReportError("JSE601", where=str(path_or_text)[:200], reason=reason) from error
+    if len(content) > MAX_REPORT_BYTES:
+        raise ReportError("JSE601", where=str(path), reason=f"larger than {MAX_REPORT_BYTES} bytes")
+    if not content.strip():
+        raise ReportError("JSE601", where=str(path), reason="it is empty")
+    # Tools redirect under many locales; figures are ASCII in all of them.
+    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
+    return content.decode(encoding, errors="replace"), str(path)
+
+
+def merge_reports(reports: Sequence[BenchReport]) -> BenchReport:
+    """Join reports of one arm that each hold other concurrencies, as `vllm bench serve` writes one file for each.
+
+    Args:
+        reports: at least one; what the first knows wins, what it does not is taken from the next.
+
+    Raises:
+        ReportError: no report, two with the same concurrency, or reports of different models.
+    """
+    from attrs import evolve, fields
+
+    if not reports:
+        raise ReportError("JSE611")
+    first = reports[0]
+    seen: set[int] = set()
+    for report in reports:
+        if None not in (report.model, first.model) and report.model != first.model:
+            raise ReportError("JSE612", first=first.model, second=report.model)
+        for run in report.runs:
+            if run.concurrency in seen:
+                raise ReportError("JSE606", where="reports", concurrency=run.concurrency)
+            seen.add(run.concurrency)
+
+    def known(name: str) -> Any:
+        return next((getattr(report, name) for report in reports if getattr(report, name) is not None), None)
+
+    def filled(name: str) -> Any:
+        parts = [getattr(report, name) for report in reports]
+        changes = {}
+        for attribute in fields(type(parts[0])):
+            values = [getattr(part, attribute.name) for part in parts]
+            changes[attribute.name] = next((value for value in values if value is not None), None)
+        return evolve(parts[0], **changes)
+
+    simple = ("runtime", "model", "sku", "generation", "product_line", "variant", "l4t", "benchmark_mode", "container")
+    return evolve(
+        first,
+        **{name: known(name) for name in (*simple, "acceptance")},
+        config=filled("config"),
+        conditions=filled("conditions"),
+        runs=tuple(run for report in reports for run in report.runs),
+        warnings=tuple(dict.fromkeys(warning for report in reports for warning in report.warnings)),
+        requests=tuple(record for report in reports for record in report.requests),
+        findings=tuple(finding for report in reports for finding in report.findings),
+    )

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our report format to JSON and back: strict, lossless, with a published schema."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from jetson_specdec.errors import ReportError
+from jetson_specdec.findings import Finding, Severity
+from jetson_specdec.measurements.core import SCHEMA_VERSION, BenchReport
+
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+__all__ = ["from_json", "parse_json", "schema", "to_json"]
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON as tools write it: the literals NaN and Infinity are missing numbers (None), a BOM is ignored.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    try:
+        return json.loads(text.removeprefix("\ufeff"), parse_constant=lambda _: None)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of our report format."""
+    file = resources.files(__package__).joinpath("bench_report.schema.json")
+    data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return data
+
+
+def to_json(report: BenchReport) -> dict[str, Any]:
+    """Return the JSON form; every number in it is finite."""
+    data: dict[str, Any] = _converter().unstructure(report)
+    return data
+
+
+def from_json(data: Any) -> BenchReport:
+    """Read our own format.
+
+    Args:
+        data: the object, or its text.
+
+    Raises:
+        ReportError: not our format, another schema version, an unknown key, or a value of the wrong type.
+    """
+    if isinstance(data, (str, bytes)):
+        try:
+            data = parse_json(data if isinstance(data, str) else data.decode("utf-8"))
+        except ValueError as error:
+            raise ReportError("JSE603", where="report", reason=str(error)) from error
+    if not isinstance(data, Mapping) or "schema_version" not in data:
+        raise ReportError("JSE607", reason="no object with a schema_version")
+    if data["schema_version"] != SCHEMA_VERSION or isinstance(data["schema_version"], bool):
+        raise ReportError("JSE608", version=data["schema_version"], known=SCHEMA_VERSION)
+    from cattrs import BaseValidationError, transform_error
+
+    try:
+        report: BenchReport = _converter().structure(data, BenchReport)
+    except BaseValidationError as error:
+        raise ReportError("JSE607", reason="; ".join(transform_error(error)[:3])) from error
+    except RecursionError as error:
+        raise ReportError("JSE607", reason="nested too deeply") from error
+    concurrencies = [run.concurrency for run in report.runs]
+    if len(set(concurrencies)) != len(concurrencies):
+        raise ReportError("JSE607", reason="two runs with the same concurrency")
+    return report
+
+
+@lru_cache(maxsize=1)
+def _converter() -> Converter:
+    """Make a converter that coerces nothing: "5" is not a number and 1 is not true."""
+    from cattrs import Converter
+
+    converter = Converter(forbid_extra_keys=True)
+
+    def exactly(kind: type, what: str) -> Any:
+        def check(value: Any, _: Any) -> Any:
+            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                raise ValueError(f"{value!r:.40} is not {what}")
+            return value
+
+        return check
+
+    def finite(value: Any, _: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError(f"{value!r:.40} is not a number")
+        try:
+            result = float(value)
+        except OverflowError as error:
+            raise ValueError("too large a number") from error
+        if not math.isfinite(result):
+            raise ValueError("not a finite number")
+        return result
+
+    def read_finding(value: Any, _: Any) -> Finding:
+        try:
+            return Finding(
+                code=value["code"],
+                topic=value["topic"],
+                severity=Severity(value["severity"]),
+                values=dict(value["values"]),
+                source=value["source"],
+            )
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise ValueError("not a finding") from error
+
+    def read_object(value: Any, _: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{value!r:.40} is not an object")
+        return dict(value)
+
+    converter.register_structure_hook(int, exactly(int, "a whole number"))
+    converter.register_structure_hook(str, exactly(str, "a text"))
+    converter.register_structure_hook(bool, exactly(bool, "true or false"))
+    converter.register_structure_hook(float, finite)
+    converter.register_structure_hook(Finding, read_finding)
+    converter.register_structure_hook_func(lambda kind: kind == Mapping[str, Any], read_object)
+    converter.register_unstructure_hook(Finding, lambda finding: finding.to_json())
+    converter.register_unstructure_hook(float, lambda value: value if math.isfinite(value) else None)
+    return converter
