@@ -81,6 +81,19 @@ class Policy:
     min_pairs: int = _rule(3, 1, 100, "fewest pairs with a usable spread", "judgement")
     max_pairs: int = _rule(12, 1, 1000, "bounds the time a server is down", "judgement")
 
+    ttft_guard_rise: float = _rule(0.20, 0, 10, "a rise of the time to the first token worth telling", "judgement")
+    min_drafts: int = _rule(100, 1, 1_000_000, "standard error of an acceptance rate about 5 points", "judgement")
+    """Below this many verification steps an acceptance says little."""
+    low_acceptance: float = _rule(0.30, 0, 1, "acceptance rate below which drafting rarely pays", "judgement")
+    high_variance: float = _rule(0.10, 0, 10, "standard deviation of repeated ratios worth telling", "judgement")
+    lossless_agreement: float = _rule(0.80, 0, 1, "share of identical leading tokens worth telling", "judgement")
+
+    # --- when two arms cannot be compared --------------------------------------------------------------------------
+    token_mismatch: float = _rule(0.05, 0, 1, "relative difference of tokens a request between the arms", "judgement")
+    prefix_hit_difference: float = _rule(0.05, 0, 1, "difference of hit rates between the arms", "judgement")
+    swap_growth_bytes: int = _rule(64 * 2**20, 0, 2**40, "swap written while measuring", "judgement")
+    cold_start_ratio: float = _rule(3.0, 1, 1000, "first request ÷ median, without warm-up", "judgement")
+
     # --- running and watching --------------------------------------------------------------------------------------
     watchdog_floor_bytes: int = _rule(1 * 2**30, 0, 2**40, "half of the contract's 2 GiB", "judgement")
     cooldown_temperature_c: float = _rule(60.0, 20, 120, "well below the 95–105 °C throttle points", "judgement")
