@@ -158,13 +158,15 @@ class Run:
         tpot_ms_p50: (E2E − TTFT) ÷ (output tokens − 1), median over requests.
         throughput_tok_s: output tokens of completed requests ÷ duration.
         e2e_latency_ms_p50: sending to the last token.
-        tpot_ms_p99, e2e_latency_ms_p99: as above.
+        tpot_ms_p99, e2e_latency_ms_p99, and the four at p90: as above.
         duration_s: first sending to last token.
         completed, failed: requests.
         total_input_tokens, total_output_tokens: over completed requests.
         acceptance: during this run.
         preemptions: requests the scheduler threw out for lack of KV cache during this run (vLLM's counter).
         prefix_cache_queries, prefix_cache_hits: prompt tokens looked up in and found in the prefix cache.
+        power_w_mean: mean power of the board during this run, where its rails can be read.
+        energy_j_per_token: that power × duration ÷ output tokens.
     """
 
     concurrency: int
@@ -186,6 +188,12 @@ class Run:
     preemptions: float | None = None
     prefix_cache_queries: float | None = None
     prefix_cache_hits: float | None = None
+    ttft_ms_p90: float | None = None
+    itl_ms_p90: float | None = None
+    tpot_ms_p90: float | None = None
+    e2e_latency_ms_p90: float | None = None
+    power_w_mean: float | None = None
+    energy_j_per_token: float | None = None
 
     @property
     def input_tokens_per_request(self) -> float | None:
@@ -252,6 +260,10 @@ class Conditions:
         prefix_caching: whether it is on.
         foreign_requests: the server answered requests of others meanwhile.
         started_at: ISO 8601, UTC.
+        gpu_mhz_min, gpu_mhz_max: lowest and highest clock of the GPU seen while measuring.
+        power_rail: whose power `power_w_mean` of the runs is, such as `VDD_IN`.
+        gpu_processes: names of other programs that used the GPU; None where nobody could look.
+        sources: field → where it was read (`jtop`, `tegrastats`, a file, `/metrics`).
     """
 
     power_mode: str | None = None
@@ -270,6 +282,11 @@ class Conditions:
     prefix_caching: bool | None = None
     foreign_requests: bool | None = None
     started_at: str | None = None
+    gpu_mhz_min: float | None = None
+    gpu_mhz_max: float | None = None
+    power_rail: str | None = None
+    gpu_processes: tuple[str, ...] | None = None
+    sources: Mapping[str, str] = field(factory=dict)
 
 
 def _by_concurrency(runs: Iterable[Run]) -> tuple[Run, ...]:
