@@ -10,6 +10,7 @@ SpecdecError                    the root: catch this to catch all of them
 │   │   └── UneditableError     it was understood, but cannot be changed safely
 │   ├── DeviceError             an unknown module name, or a recording that cannot be read
 │   ├── CatalogueError          a catalogue file, or an id that is not in it
+│   ├── ModelError              a model's files, or a hub that does not give them
 │   ├── ReleaseError            a vLLM version text that is none
 │   ├── PolicyError             a policy file or value
 │   ├── ReportError             a benchmark report
@@ -76,6 +77,10 @@ class DeviceError(InputError):
 
 class CatalogueError(InputError):
     """A catalogue file is malformed, or an id is not in the catalogue."""
+
+
+class ModelError(InputError):
+    """A model's files cannot be read or are not what vLLM serves, or the hub does not give them."""
 
 
 class ReleaseError(InputError):
