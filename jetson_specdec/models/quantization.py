@@ -176,7 +176,7 @@ def _kv_cache(data: Mapping[str, Any]) -> str | None:
 
 
 def _from_groups(data: Mapping[str, Any], method: str) -> Quantization:
-    """`compressed-tensors` (also ModelOpt's newer files): the widest group decides, since a mix cannot be told apart."""
+    """`compressed-tensors` and ModelOpt's newer files; of several groups the widest decides, so as not to promise."""
     found: list[Quantization] = []
     for group in data["config_groups"].values():
         weights = group.get("weights") if isinstance(group, Mapping) else None
