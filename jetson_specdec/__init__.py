@@ -1,1 +1,110 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Decide, apply and prove speculative decoding for vLLM on NVIDIA Jetson.
+
+Names are loaded on first use, so that importing this package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jetson_specdec import errors
+    from jetson_specdec.device import Device, detect
+    from jetson_specdec.engine.core import EngineRelease
+    from jetson_specdec.findings import Finding, Severity, Step
+    from jetson_specdec.host import Host, LocalHost, RecordedHost
+    from jetson_specdec.models.catalog import Catalog
+    from jetson_specdec.models.core import DraftPair, Head
+    from jetson_specdec.planner import Plan, Planner, decide
+    from jetson_specdec.policy import Policy
+    from jetson_specdec.recipe.core import Recipe
+    from jetson_specdec.recipe.load import load_recipe
+    from jetson_specdec.strategies import (
+        DraftModelStrategy,
+        Eagle3Strategy,
+        NoSpec,
+        Proposal,
+        Refusal,
+        Situation,
+        Strategy,
+    )
+
+_HOMES = {
+    "Catalog": "models.catalog",
+    "Device": "device",
+    "DraftModelStrategy": "strategies",
+    "DraftPair": "models.core",
+    "Eagle3Strategy": "strategies",
+    "EngineRelease": "engine.core",
+    "Finding": "findings",
+    "Head": "models.core",
+    "Host": "host",
+    "LocalHost": "host",
+    "NoSpec": "strategies",
+    "Plan": "planner",
+    "Planner": "planner",
+    "Policy": "policy",
+    "Proposal": "strategies",
+    "Recipe": "recipe.core",
+    "RecordedHost": "host",
+    "Refusal": "strategies",
+    "Severity": "findings",
+    "Situation": "strategies",
+    "Step": "findings",
+    "Strategy": "strategies",
+    "decide": "planner",
+    "detect": "device",
+    "load_recipe": "recipe.load",
+}
+
+__all__ = [
+    "Catalog",
+    "Device",
+    "DraftModelStrategy",
+    "DraftPair",
+    "Eagle3Strategy",
+    "EngineRelease",
+    "Finding",
+    "Head",
+    "Host",
+    "LocalHost",
+    "NoSpec",
+    "Plan",
+    "Planner",
+    "Policy",
+    "Proposal",
+    "Recipe",
+    "RecordedHost",
+    "Refusal",
+    "Severity",
+    "Situation",
+    "Step",
+    "Strategy",
+    "__version__",
+    "decide",
+    "detect",
+    "errors",
+    "load_recipe",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("jetson-specdec")
+    from importlib import import_module
+
+    if name == "errors":
+        return import_module("jetson_specdec.errors")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"jetson_specdec.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

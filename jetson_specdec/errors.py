@@ -14,6 +14,7 @@ SpecdecError                    the root: catch this to catch all of them
 │   ├── ReleaseError            a vLLM version text that is none
 │   ├── PolicyError             a policy file or value
 │   ├── ReportError             a benchmark report
+│   ├── EndpointError           a server that cannot be reached, refuses the key, or serves something else
 │   └── OptionError             options that contradict each other
 ├── OutputError                 a file could not be written; the one that was there is untouched
 └── PluginError                 a plug-in could not be loaded or broke its protocol
@@ -93,6 +94,10 @@ class PolicyError(InputError):
 
 class ReportError(InputError):
     """A benchmark report cannot be read or lacks what it must have."""
+
+
+class EndpointError(InputError):
+    """A server that was named cannot be reached, refuses the key, serves something else, or answers no request."""
 
 
 class OptionError(InputError):

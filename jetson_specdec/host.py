@@ -166,7 +166,7 @@ class RecordedHost(_FileHost):
 
     `DIR/root/…` holds its files, `DIR/commands.json` a list of `{argv, stdout, exit_code}` (`stderr` is optional),
     `DIR/env.json` its environment. Each part may be missing. A command matches by program name and arguments; a
-    recorded `tegrastats` answers for any arguments.
+    recorded `tegrastats` answers for any arguments, and a recorded `nvidia-smi --query-gpu=…` for any such query.
 
     Raises:
         DeviceError: the folder does not exist, or one of its two JSON files is malformed.
@@ -191,17 +191,26 @@ class RecordedHost(_FileHost):
         return self._recorded.environ
 
     def run(self, argv: Sequence[str], *, timeout: float = 10.0) -> CommandResult | None:
-        """Return the recorded answer to a command, or None where it was not recorded."""
+        """Return the recorded answer to a command, or None where it was not recorded.
+
+        The answer's `argv` is what was run when recording; for `nvidia-smi --query-gpu=…` it names the columns.
+        """
         program, arguments = PurePosixPath(argv[0]).name, tuple(argv[1:])
-        for recorded in self._recorded.commands:
-            name = PurePosixPath(recorded.argv[0]).name
-            if name == program and (recorded.argv[1:] == arguments or name == "tegrastats"):
+        named = [item for item in self._recorded.commands if PurePosixPath(item.argv[0]).name == program]
+        for recorded in named:
+            if recorded.argv[1:] == arguments or program == "tegrastats":
                 return recorded
+        if program == "nvidia-smi" and _queries_gpu(arguments):
+            return next((item for item in named if _queries_gpu(item.argv[1:])), None)
         return None
 
     def now(self) -> float:
         """Return when the recording was made, as far as the folder's date tells."""
         return self._time
+
+
+def _queries_gpu(arguments: Sequence[str]) -> bool:
+    return any(argument.startswith("--query-gpu") for argument in arguments)
 
 
 def _load_json(path: Path) -> Any:
@@ -217,6 +226,15 @@ def _load_json(path: Path) -> Any:
         raise DeviceError("JSE111", path=str(path), reason=str(error)) from error
 
 
+def _words(argv: Any) -> tuple[str, ...]:
+    """A command as a list of words, or (in recordings made by hand) as one line."""
+    if isinstance(argv, str):
+        import shlex
+
+        return tuple(shlex.split(argv))
+    return tuple(str(word) for word in argv)
+
+
 def _load_commands(path: Path) -> tuple[CommandResult, ...]:
     data = _load_json(path)
     if data is None:
@@ -224,7 +242,7 @@ def _load_commands(path: Path) -> tuple[CommandResult, ...]:
     try:
         return tuple(
             CommandResult(
-                argv=tuple(str(word) for word in item["argv"]),
+                argv=_words(item["argv"]),
                 stdout=str(item.get("stdout", "")),
                 stderr=str(item.get("stderr", "")),
                 exit_code=int(item.get("exit_code", 0)),

@@ -37,7 +37,7 @@ def _rule(
     return field(
         default=default,
         validator=_between(low, high),
-        metadata={"source": source, "confidence": confidence, "code": code},
+        metadata={"source": source, "confidence": confidence, "code": code, "low": low, "high": high},
     )
 
 
@@ -136,13 +136,13 @@ class Policy:
         return cls(**dict(values))
 
     def rules(self) -> list[dict[str, Any]]:
-        """Return every threshold with its value, default, source, confidence and finding code, for `explain`."""
+        """Return every threshold: name, value, default, low, high, source, confidence, finding code."""
         return [
             {
                 "name": attribute.name,
                 "value": getattr(self, attribute.name),
                 "default": attribute.default,
-                **{key: attribute.metadata.get(key) for key in ("source", "confidence", "code")},
+                **{key: attribute.metadata[key] for key in ("low", "high", "source", "confidence", "code")},
             }
             for attribute in attrs.fields(type(self))
         ]

@@ -1,1 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The command line: one module a command, each a thin layer over the library."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS = {
+    "plan": "Decide whether and how to add speculative decoding to a recipe.",
+    "detect": "Say which board this is, or record it for a bug report.",
+    "catalog": "List published heads and drafts for a target.",
+    "explain": "Explain a finding, a topic or a threshold.",
+    "schema": "Print the JSON Schema of a document.",
+}
+"""Command → what it is for; `cli/NAME.py` holds a function of that name."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; also the console script.
+
+    Errors that this package raises on purpose become one line on stderr and their own exit code (2 for bad input);
+    anything else is an internal error (1) with its traceback.
+    """
+    from cyclopts import App, CycloptsError
+
+    from jetson_specdec.errors import SpecdecError
+
+    words = list(sys.argv[1:] if argv is None else argv)
+    app = App(
+        name="jetson-specdec",
+        help="Speculative decoding for vLLM on NVIDIA Jetson: decide, apply, prove.",
+        version=_version,
+        version_flags=["--version", "-V"],
+        help_flags=["--help", "-h"],
+        result_action="return_value",
+        default_parameter=None,
+    )
+    for name, about in COMMANDS.items():
+        app.command(f"jetson_specdec.cli.{name}:{name}", name=name, help=about)
+    try:
+        result = app(words, exit_on_error=False, print_error=False, help_on_error=False)
+        sys.stdout.flush()
+    except CycloptsError as error:
+        return _complain(_one_line(str(error)), 2)
+    except SpecdecError as error:
+        return _complain(_one_line(str(error)), error.exit_code)
+    except KeyboardInterrupt:
+        return _complain("interrupted", 130)
+    except BrokenPipeError:
+        # The reader of a pipe went away (`| head`): not our failure, and nothing may be written at exit either.
+        import os
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+def _version() -> str:
+    import jetson_specdec
+
+    return str(jetson_specdec.__version__)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _complain(text: str, code: int) -> int:
+    print(f"jetson-specdec: {text}", file=sys.stderr)  # noqa: T201
+    return code

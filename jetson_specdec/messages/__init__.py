@@ -25,7 +25,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-__all__ = ["AREAS", "all_codes", "code_info", "explain", "render"]
+__all__ = ["AREAS", "all_codes", "code_info", "explain", "render", "template"]
 
 AREAS: Mapping[str, str] = {
     "0": "core",
@@ -100,6 +100,12 @@ def render(key: str, values: Mapping[str, Any] | None = None, *, lang: str = "en
         shown = ", ".join(f"{name}={value}" for name, value in values.items())
         return f"{key} ({shown})" if shown else key
     return _FORMATTER.vformat(template, (), dict(values))
+
+
+def template(key: str, *, lang: str = "en") -> str | None:
+    """Return the text of a code with its placeholders, or None where the catalogue has none."""
+    text = _entry(key, lang).get("message")
+    return text if isinstance(text, str) else None
 
 
 def explain(key: str, *, lang: str = "en") -> str | None:

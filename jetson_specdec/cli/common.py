@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several commands share: the board that options name, and JSON on stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jetson_specdec.errors import OptionError
+
+if TYPE_CHECKING:
+    from jetson_specdec.device import Device
+    from jetson_specdec.host import Host
+    from jetson_specdec.models.catalog import Catalog
+
+__all__ = ["board", "catalog_of", "note", "open_host", "print_json", "read_audit", "read_stdin"]
+
+
+def print_json(value: Any) -> None:
+    """Print a document as JSON; text that is not valid Unicode is escaped rather than lost."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    try:
+        text.encode("utf-8")
+        sys.stdout.write(text + "\n")
+    except UnicodeEncodeError:
+        sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def note(text: str) -> None:
+    """Print a remark on stderr, where answers never go."""
+    print(text, file=sys.stderr)  # noqa: T201
+
+
+def open_host(recorded: Path | None) -> Host:
+    """Return the recorded board, or this machine.
+
+    Raises:
+        DeviceError: the recording cannot be read.
+    """
+    from jetson_specdec.host import LocalHost, RecordedHost
+
+    return LocalHost() if recorded is None else RecordedHost(recorded)
+
+
+def read_audit(path: Path) -> dict[str, Any]:
+    """Read the JSON of `jetson-memory-audit` or `jetson-diagnostic`; `-` is stdin.
+
+    Raises:
+        OptionError: it cannot be read, or is no JSON object.
+    """
+    try:
+        text = read_stdin() if str(path) == "-" else path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise OptionError("JSE005", path=str(path), reason=error.strerror or str(error)) from error
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise OptionError("JSE006", path=str(path), format="JSON", reason=str(error)) from error
+    if not isinstance(data, dict):
+        raise OptionError("JSE006", path=str(path), format="audit JSON", reason="it must be an object")
+    return data
+
+
+def read_stdin() -> str:
+    """Return all of stdin; bytes that are not UTF-8 survive."""
+    return sys.stdin.buffer.read().decode("utf-8", errors="surrogateescape")
+
+
+def board(*, device: str | None, l4t: str | None, audit: Path | None, recorded: Path | None) -> tuple[Host, Device]:
+    """Return the host to read and the board that the options describe.
+
+    Raises:
+        OptionError: options contradict each other.
+        DeviceError: an unknown module or release, or a recording that cannot be read.
+    """
+    from jetson_specdec.device import detect
+    from jetson_specdec.extensions import plugin_detectors
+
+    named = [name for name, value in (("--device", device), ("--audit", audit), ("--recorded", recorded)) if value]
+    if len(named) > 1:
+        raise OptionError("JSE505", option=named[0], value=device or str(audit), reason=f"excludes {named[1]}")
+    host = open_host(recorded)
+    found = detect(
+        host,
+        detectors=None if device else plugin_detectors(),
+        named=device,
+        l4t=l4t,
+        audit=read_audit(audit) if audit else None,
+    )
+    return host, found
+
+
+def catalog_of(files: list[Path] | None) -> Catalog:
+    """Return the catalogue with the user's own entries.
+
+    Raises:
+        CatalogueError: a file cannot be read or has a malformed entry.
+    """
+    from jetson_specdec.models.catalog import Catalog
+
+    return Catalog.load(files) if files else Catalog.default()

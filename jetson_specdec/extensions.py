@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What others add: plug-ins by entry point, and the user's own policy file. The one place where they are loaded.
+
+A broken plug-in is named and skipped; it never keeps the built-in parts from working.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jetson_specdec.errors import PolicyError
+from jetson_specdec.findings import Finding
+from jetson_specdec.policy import DEFAULT_POLICY, Policy
+
+if TYPE_CHECKING:
+    from jetson_specdec.strategies.core import Strategy
+
+__all__ = ["DETECTORS", "REPORT_READERS", "STRATEGIES", "load_plugins", "load_policy", "plugin_strategies"]
+
+STRATEGIES = "jetson_specdec.strategies"
+DETECTORS = "jetson_specdec.detectors"
+REPORT_READERS = "jetson_specdec.report_readers"
+
+
+@lru_cache(maxsize=8)
+def load_plugins(group: str) -> tuple[tuple[tuple[str, Any], ...], tuple[Finding, ...]]:
+    """Load what is registered for an entry point group.
+
+    A class or factory is called without arguments; anything else is taken as the object itself.
+
+    Returns:
+        Pairs of name and object, and a finding for each one that was skipped.
+    """
+    from importlib.metadata import entry_points
+
+    loaded: list[tuple[str, Any]] = []
+    skipped: list[Finding] = []
+    for entry in entry_points(group=group):
+        try:
+            item = entry.load()
+            loaded.append((entry.name, item() if isinstance(item, type) or _is_factory(item) else item))
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            skipped.append(Finding.of("JSD590", name=entry.name, group=group, reason=reason))
+    return tuple(loaded), tuple(skipped)
+
+
+def _is_factory(item: Any) -> bool:
+    import inspect
+
+    return inspect.isfunction(item)
+
+
+def plugin_strategies() -> tuple[tuple[Strategy, ...], tuple[Finding, ...]]:
+    """Return the strategies others registered, and a finding for each that is broken."""
+    from jetson_specdec.strategies.core import Strategy
+
+    loaded, skipped = load_plugins(STRATEGIES)
+    good: list[Strategy] = []
+    bad = list(skipped)
+    for name, item in loaded:
+        if isinstance(item, Strategy):
+            good.append(item)
+        else:
+            bad.append(Finding.of("JSD590", name=name, group=STRATEGIES, reason="it has no name, priority and propose"))
+    return tuple(good), tuple(bad)
+
+
+def load_policy(path: str | Path | None) -> Policy:
+    """Read thresholds from a TOML file: a `[policy]` table, or top-level names.
+
+    Raises:
+        PolicyError: the file cannot be read, is not TOML, or holds an unknown name or a value out of range.
+    """
+    if path is None:
+        return DEFAULT_POLICY
+    import sys
+
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    try:
+        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise PolicyError("JSE005", path=str(path), reason=_reason(error)) from error
+    except tomllib.TOMLDecodeError as error:
+        raise PolicyError("JSE006", path=str(path), format="TOML", reason=str(error)) from error
+    table = data.get("policy", data)
+    if not isinstance(table, dict):
+        raise PolicyError("JSE006", path=str(path), format="TOML policy", reason="[policy] must be a table")
+    return Policy.from_mapping(table, where=str(path))
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def plugin_detectors() -> tuple[Any, ...] | None:
+    """Return the built-in detectors and those others registered; None where nobody registered any."""
+    from jetson_specdec.device import default_detectors
+    from jetson_specdec.device.core import Detector
+
+    loaded, _ = load_plugins(DETECTORS)
+    others = tuple(item for _, item in loaded if isinstance(item, Detector))
+    return (*default_detectors(), *others) if others else None

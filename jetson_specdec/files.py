@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing files so that a crash, a full disk or a second writer never leaves half of one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from jetson_specdec.errors import OutputError
+
+__all__ = ["write_atomic"]
+
+
+def write_atomic(path: str | Path, text: str, *, mode: int | None = None, overwrite: bool = True) -> None:
+    """Write text (UTF-8, undecodable bytes as they were read, newlines untouched) in one step.
+
+    The text goes to a temporary file in the same directory, is flushed to disk, and replaces the target by a rename. An
+    existing file keeps its permissions.
+
+    Args:
+        path: where to write; a symbolic link is followed, so that the link stays one.
+        text: what to write.
+        mode: permissions of a new file; those of the process's umask by default.
+        overwrite: False refuses to replace an existing file.
+
+    Raises:
+        OutputError: nothing was written, and what stood there before is untouched.
+    """
+    target = Path(os.path.realpath(path))
+    temporary: str | None = None
+    try:
+        if target.exists():
+            if not overwrite:
+                raise OutputError("JSE009", path=str(path))
+            mode = target.stat().st_mode & 0o7777
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode("utf-8", errors="surrogateescape"))
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(_new_file_mode() if mode is None else mode)
+        if overwrite:
+            Path(temporary).replace(target)
+        else:
+            os.link(temporary, target)  # fails where another writer was faster, unlike a rename
+            Path(temporary).unlink()
+        temporary = None
+    except OSError as error:
+        raise OutputError("JSE007", path=str(path), reason=error.strerror or str(error)) from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _new_file_mode() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what a user hands over to a `Situation`: the reading half of planning. All of it goes through a `Host`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from attrs import evolve, frozen
+
+from jetson_specdec.errors import CommandChoiceError, OptionError
+from jetson_specdec.policy import DEFAULT_POLICY, Policy
+from jetson_specdec.strategies.core import Situation
+
+if TYPE_CHECKING:
+    from jetson_specdec.device.core import Device
+    from jetson_specdec.engine.core import EngineRelease
+    from jetson_specdec.host import Host
+    from jetson_specdec.measurements import BenchReport
+    from jetson_specdec.models.catalog import Catalog
+    from jetson_specdec.models.core import DraftPair, Head, TargetIdentity, TargetRecord
+    from jetson_specdec.models.profile import ModelProfile
+    from jetson_specdec.recipe.core import Recipe, ServeCommand
+    from jetson_specdec.recipe.handover import MemTune
+
+__all__ = ["Wishes", "choose_command", "gather"]
+
+CONTAINER_LAUNCHERS = ("docker", "podman", "nerdctl", "jetson-containers", "compose", "kubernetes")
+
+
+@frozen(kw_only=True)
+class Wishes:
+    """What the user asked for beside the recipe; None is "not said".
+
+    Attributes:
+        target: model id that is served, where the recipe does not tell.
+        head: EAGLE-3 head to use.
+        draft: draft model to use.
+        concurrency: requests at once the owner cares about.
+        vllm_version: release, where the recipe does not tell.
+        baseline: a benchmark of the recipe as it is.
+        mem_tune: what `jetson-inference-mem-tune` advised.
+    """
+
+    target: str | None = None
+    head: str | None = None
+    draft: str | None = None
+    concurrency: int = 1
+    vllm_version: str | None = None
+    baseline: BenchReport | None = None
+    mem_tune: MemTune | None = None
+
+    def __attrs_post_init__(self) -> None:
+        """Check what can be checked without a recipe.
+
+        Raises:
+            OptionError: head and draft exclude each other; concurrency must be at least 1.
+        """
+        if self.head is not None and self.draft is not None:
+            raise OptionError("JSE503")
+        if isinstance(self.concurrency, bool) or not isinstance(self.concurrency, int) or self.concurrency < 1:
+            raise OptionError("JSE504", value=self.concurrency)
+        for option, value in (("--target", self.target), ("--head", self.head), ("--draft", self.draft)):
+            if value is not None and not _plausible_id(value):
+                raise OptionError("JSE505", option=option, value=value, reason="not ORG/MODEL and not a directory")
+
+
+def _plausible_id(text: str) -> bool:
+    """A repository id, a bare name or a path: no white space, no option, nothing empty."""
+    return bool(text) and not text.startswith("-") and not any(char.isspace() or ord(char) < 32 for char in text)
+
+
+def choose_command(recipe: Recipe, index: int | None) -> ServeCommand:
+    """Return the serve command to plan for.
+
+    Raises:
+        CommandChoiceError: there are several and none was chosen, or the number is out of range.
+    """
+    commands = recipe.commands
+    if index is None:
+        if len(commands) > 1:
+            raise CommandChoiceError(
+                "JSE502",
+                path=recipe.path or "the recipe",
+                count=len(commands),
+                lines=[command.line for command in commands],
+            )
+        return commands[0]
+    if not 0 <= index < len(commands):
+        raise CommandChoiceError("JSE501", index=index, count=len(commands))
+    return commands[index]
+
+
+def gather(
+    recipe: Recipe,
+    command: ServeCommand,
+    *,
+    device: Device,
+    host: Host,
+    catalog: Catalog,
+    wishes: Wishes,
+    policy: Policy = DEFAULT_POLICY,
+) -> Situation:
+    """Read everything a decision needs and put it into one value."""
+    from jetson_specdec.recipe.config_file import find_config
+    from jetson_specdec.recipe.flags import ServeFlags
+    from jetson_specdec.recipe.speculation import read_speculation
+
+    release = release_of(command, wishes.vllm_version)
+    config = find_config(recipe, command, host=host)
+    flags = ServeFlags.read(command, release, config)
+    identity = _identify(recipe, command, flags.model, host=host, catalog=catalog, named=wishes.target)
+    speculation = read_speculation(flags, verifier_of=_verifier_of(catalog), target_config=identity.config)
+    record = catalog.target(identity.base) if identity.base is not None else None
+    heads, pairs = _candidates(catalog, identity)
+    offline = _offline(command.env)
+    situation = Situation(
+        device=device,
+        release=release,
+        recipe=recipe,
+        command=command,
+        flags=flags,
+        speculation=speculation,
+        identity=identity,
+        record=record,
+        profile=_profile(identity, record, flags.quantization),
+        heads=heads,
+        pairs=pairs,
+        head_wanted=wishes.head,
+        head_record=catalog.head(wishes.head) if wishes.head else None,
+        draft_wanted=wishes.draft,
+        draft_record=next((pair for pair in pairs if pair.draft == wishes.draft), None),
+        head_near_misses=catalog.near_misses(wishes.head, kind="head") if wishes.head else (),
+        concurrency=wishes.concurrency,
+        baseline=wishes.baseline,
+        mem_tune=wishes.mem_tune,
+        offline=offline,
+        policy=policy,
+    )
+    situation = _with_speculator(situation, catalog)
+    if not offline:
+        return situation
+    repos = {head.id for head in heads} | {pair.draft for pair in pairs}
+    repos |= {name for name in (wishes.head, wishes.draft) if name}
+    return evolve(situation, cached=_cached(repos, command, host))
+
+
+def release_of(command: ServeCommand, named: str | None) -> EngineRelease:
+    """Return the engine's release: as named by the user, else from the image, else bounded by the flags in use."""
+    from jetson_specdec.engine.release import from_flags, release_from_image, release_from_version
+
+    from_image = release_from_image(command.image)
+    if named is not None:
+        release = release_from_version(named, source="named", image=command.image)
+        return evolve(release, distribution=from_image.distribution, floating=from_image.floating)
+    words = [arg.value for arg in command.args if arg.value is not None and arg.value.startswith("-")]
+    return from_flags(words, from_image)
+
+
+def _identify(
+    recipe: Recipe, command: ServeCommand, served: str | None, *, host: Host, catalog: Catalog, named: str | None
+) -> TargetIdentity:
+    from jetson_specdec.models.identify import identify_target
+
+    return identify_target(
+        served,
+        host=host,
+        mounts=command.mounts,
+        in_container=command.launcher in CONTAINER_LAUNCHERS,
+        workdir=command.workdir,
+        recipe_path=recipe.path,
+        env=command.env,
+        catalog=catalog,
+        named=named,
+    )
+
+
+def _verifier_of(catalog: Catalog) -> object:
+    def find(head_id: str) -> str | None:
+        head = catalog.head(head_id)
+        return head.target if head is not None else None
+
+    return find
+
+
+def _candidates(catalog: Catalog, identity: TargetIdentity) -> tuple[tuple[Head, ...], tuple[DraftPair, ...]]:
+    if identity.base is None:
+        return (), ()
+    return catalog.heads_for(identity.base, served=identity.id), catalog.pairs_for(identity.base)
+
+
+def _profile(identity: TargetIdentity, record: TargetRecord | None, quantization: str | None) -> ModelProfile | None:
+    from jetson_specdec.models.profile import profile_from_catalogue, profile_from_config
+
+    if identity.config is not None:
+        return profile_from_config(identity.config, id=identity.id, quantization=quantization)
+    if record is None:
+        return None
+    precision = identity.precision
+    if precision is None:
+        # The original repository of a model that ships quantised (gpt-oss) has no bf16 weights.
+        precision = "bf16" if "bf16" in record.weight_bytes else next(iter(record.weight_bytes), None)
+    if quantization == "fp8" and precision == "bf16":
+        precision = "fp8"  # vLLM quantises the linear layers while loading
+    return profile_from_catalogue(record, precision)
+
+
+def _with_speculator(situation: Situation, catalog: Catalog) -> Situation:
+    """Say whether the drafter that the recipe already uses is one the catalogue knows."""
+    speculation = situation.speculation
+    model = speculation.model
+    if not speculation.active or model is None or model.startswith(("/", ".", "~")) or "/" not in model:
+        return situation
+    known = catalog.knows(model)
+    near = () if known else catalog.near_misses(model, kind="head")
+    return evolve(situation, speculator_known=known, speculator_near_misses=near)
+
+
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+_TRUE = ("1", "true", "yes", "on")
+
+
+def _offline(env: Mapping[str, str | None]) -> bool:
+    # huggingface_hub/constants.py: ENV_VARS_TRUE_VALUES = {"1", "ON", "YES", "TRUE"}, case ignored.
+    return any((env.get(name) or "").lower() in _TRUE for name in _OFFLINE)
+
+
+def _cached(repos: Iterable[str], command: ServeCommand, host: Host) -> dict[str, bool]:
+    """Look which repositories are in the model cache the recipe uses; nothing where that cache cannot be seen."""
+    folder = _cache_folder(command, host)
+    if folder is None or host.kind(folder) != "directory":
+        return {}
+    names = set(host.list_dir(folder))
+    return {repo: f"models--{repo.replace('/', '--')}" in names for repo in repos if repo.count("/") == 1}
+
+
+def _cache_folder(command: ServeCommand, host: Host) -> str | None:
+    env = command.env
+    inside = env.get("HF_HUB_CACHE") or (f"{env['HF_HOME']}/hub" if env.get("HF_HOME") else None)
+    if command.launcher not in CONTAINER_LAUNCHERS:
+        if inside is not None:
+            return inside
+        home = host.environ.get("HF_HOME") or f"{host.environ.get('HOME', '/root')}/.cache/huggingface"
+        return f"{home}/hub"
+    wanted = PurePosixPath(inside or "/root/.cache/huggingface/hub")
+    for mount in command.mounts:
+        if mount.host is not None and wanted.is_relative_to(mount.container) and not mount.host.startswith("$"):
+            rest = wanted.relative_to(mount.container).as_posix()
+            return f"{mount.host}/{rest}"
+    return None

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is published for a target, for a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jetson_specdec.render import terminal
+
+__all__ = ["print_target", "print_targets"]
+
+
+def print_targets(found: dict[str, Any]) -> None:
+    """Print the known targets with how much is published for each."""
+    rows = [
+        [row["target"], str(row["heads_proven"]), str(row["heads"]), str(row["drafts"])] for row in found["targets"]
+    ]
+    terminal.table(["target", "heads known to load", "heads published", "drafts"], rows, right=(1, 2, 3))
+
+
+def print_target(found: dict[str, Any]) -> None:
+    """Print heads and drafts for one target, best first."""
+    base = found["base"]
+    terminal.headline(base if base == found["target"] else f"{found['target']} (a copy of {base})")
+    terminal.section("EAGLE-3 heads")
+    if found["heads"]:
+        terminal.table(
+            ["head", "loads in vLLM", "from", "licence", "resident", "mean length"],
+            [_head_row(head) for head in found["heads"]],
+        )
+    else:
+        terminal.line("  none known")
+    if found["other_methods"]:
+        terminal.section("Drafters for other methods (not proposed by themselves)")
+        terminal.table(
+            ["drafter", "method", "from", "licence"],
+            [[head["id"], head["method"], head["min_vllm"], head["licence"]] for head in found["other_methods"]],
+        )
+    terminal.section("Draft models of the family")
+    if found["drafts"]:
+        terminal.table(
+            ["draft", "usable", "from", "vocabulary", "weight ratio", "size"],
+            [_pair_row(pair) for pair in found["drafts"]],
+        )
+    else:
+        terminal.line("  none known")
+
+
+def _head_row(head: dict[str, Any]) -> list[str | None]:
+    lengths = [
+        f"{each['mean_length']:.2f} at k={each['num_speculative_tokens']}"
+        if each["num_speculative_tokens"] is not None
+        else f"{each['mean_length']:.2f}"
+        for each in head["acceptance"]
+        if each["mean_length"] is not None
+    ]
+    return [
+        head["id"],
+        head["loads_in_vllm"],
+        head["min_vllm"],
+        head["licence"],
+        terminal.bytes_text(head["resident_bytes"]),
+        lengths[0] if lengths else None,
+    ]
+
+
+def _pair_row(pair: dict[str, Any]) -> list[str | None]:
+    vocabulary = f"{pair['draft_vocab_size']} / {pair['target_vocab_size']}" if pair["target_vocab_size"] else None
+    ratio = pair["weight_ratio"]
+    return [
+        pair["draft"],
+        "yes" if pair["usable"] else f"no: {pair['why_not']}",
+        pair["min_vllm"],
+        vocabulary,
+        None if ratio is None else f"{ratio:.2f}",
+        terminal.bytes_text(pair["resident_bytes"]),
+    ]

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The few shapes that answers take on a terminal: a headline, a table, a diff, marked lines.
+
+Everything goes through one rich console: colours only on a terminal and never with `NO_COLOR`. Text from outside is never
+read as markup, and what people copy (commands, diffs) is never wrapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from jetson_specdec.findings import Finding, Step
+
+__all__ = ["bytes_text", "console", "diff", "findings", "headline", "line", "section", "steps", "table"]
+
+MARKS = {"blocking": ("✗", "bold red"), "warning": ("!", "yellow"), "info": ("·", "dim")}
+
+
+@lru_cache(maxsize=1)
+def console() -> Console:
+    """Return the console that answers are printed to."""
+    from rich.console import Console
+
+    made = Console(highlight=False, markup=False, emoji=False)
+    if not made.is_terminal:
+        # A pipe or a file has no width; long lines belong to whoever reads them.
+        made.width = 160
+    return made
+
+
+def headline(text: str, style: str = "bold") -> None:
+    """Print the answer itself, first and on a line of its own."""
+    console().print(text, style=style, soft_wrap=True)
+
+
+def section(title: str) -> None:
+    """Start a part of the answer."""
+    console().print()
+    console().print(title, style="bold")
+
+
+def line(text: str, style: str | None = None) -> None:
+    """Print one unwrapped line."""
+    console().print(text, style=style, soft_wrap=True)
+
+
+def diff(text: str) -> None:
+    """Print a unified diff with the usual colours."""
+    for row in text.splitlines():
+        style = None
+        if row.startswith(("+++", "---")):
+            style = "bold"
+        elif row.startswith("+"):
+            style = "green"
+        elif row.startswith("-"):
+            style = "red"
+        elif row.startswith("@@"):
+            style = "cyan"
+        console().print(row, style=style, soft_wrap=True)
+
+
+def findings(found: Iterable[Finding]) -> None:
+    """Print findings, one paragraph each: mark, text, and its code for `explain`."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for finding in found:
+        mark, style = MARKS[finding.severity.value]
+        text = Text.assemble((f"{mark} ", style), finding.message, (f"  [{finding.code} {finding.topic}]", "dim"))
+        console().print(Padding(text, (0, 0, 0, 2)))
+
+
+def steps(wanted: Sequence[Step]) -> None:
+    """Print next steps, numbered, each with the command to paste."""
+    for number, step in enumerate(wanted, 1):
+        console().print(f"  {number}. {step.text}")
+        if step.command is not None:
+            console().print(f"       {step.command}", style="cyan", soft_wrap=True)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str | None]], *, right: Sequence[int] = ()) -> None:
+    """Print a plain table; None is shown as an em dash, columns in `right` are aligned to the right."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for index, name in enumerate(header):
+        made.add_column(name, justify="right" if index in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*("—" if cell is None else cell for cell in row))
+    console().print(made)
+
+
+def bytes_text(value: float | None) -> str | None:
+    """Return bytes as GiB with two decimals (MiB below a tenth of that), or None for unknown."""
+    if value is None:
+        return None
+    return f"{value / 2**20:.0f} MiB" if abs(value) < 2**30 / 10 else f"{value / 2**30:.2f} GiB"

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The published JSON Schemas (draft 2020-12) of every document that leaves the program."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+__all__ = ["NAMES", "load"]
+
+NAMES = {
+    "plan": "`plan --json`",
+    "device": "`detect --json`",
+    "recorded-commands": "`commands.json` of `detect --record`",
+    "policy": "thresholds, as a [policy] table of TOML",
+    "catalog-entries": "your own catalogue entries (TOML or JSON)",
+}
+"""Name of a schema → the document it describes."""
+
+
+def load(name: str) -> dict[str, Any]:
+    """Return a schema.
+
+    Raises:
+        KeyError: there is none of that name.
+    """
+    if name not in NAMES:
+        raise KeyError(name)
+    if name == "catalog-entries":
+        from jetson_specdec.models.catalog import user_schema
+
+        return user_schema()
+    if name == "policy":
+        return _policy()
+    file = resources.files(__package__).joinpath(f"{name}.json")
+    schema: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return schema
+
+
+def _policy() -> dict[str, Any]:
+    """Made from the class, so that it cannot drift from it."""
+    from jetson_specdec.policy import DEFAULT_POLICY
+
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "jetson_specdec policy",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            rule["name"]: {
+                "type": "integer" if isinstance(rule["default"], int) else "number",
+                "minimum": rule["low"],
+                "maximum": rule["high"],
+                "default": rule["default"],
+                "description": f"{rule['source']} ({rule['confidence']})",
+            }
+            for rule in DEFAULT_POLICY.rules()
+        },
+    }
