@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The decision: one pure function from a situation to a plan.
 
-Precedence: broken text → refuse; speculative already → `already`; board, runtime, ceiling → refuse; workload that cannot
-gain → `none`; then the strategies by priority, a refusal passing to the next one.
+Precedence: broken text → refuse; speculative already → `already`; board, runtime, ceiling → refuse; workload that
+cannot gain → `none`; then the strategies by priority, a refusal passing to the next one.
 """
 
 from __future__ import annotations

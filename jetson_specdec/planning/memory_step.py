@@ -37,8 +37,8 @@ class MemoryStep:
 def choose(situation: Situation, proposal: Proposal | None) -> MemoryStep:
     """Return the memory step for a proposal; without one, only the ledger of the recipe as it is.
 
-    Where the flag is absent the step starts from the release's default, which is then written out; where that default is
-    not known, or the recipe's value cannot be resolved, nothing is written and a finding says so.
+    Where the flag is absent the step starts from the release's default, which is then written out; where that default
+    is not known, or the recipe's value cannot be resolved, nothing is written and a finding says so.
     """
     from jetson_specdec.estimate.memory import build_ledger
     from jetson_specdec.estimate.step import choose_step

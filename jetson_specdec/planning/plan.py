@@ -192,7 +192,5 @@ def unified_diff(before: str, after: str, name: str) -> str:
     from difflib import unified_diff as lines_of
 
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    out: list[str] = []
-    for line in lines_of(old, new, f"{name} (now)", f"{name} (planned)", n=2):
-        out.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
-    return "".join(out)
+    lines = lines_of(old, new, f"{name} (now)", f"{name} (planned)", n=2)
+    return "".join(each if each.endswith("\n") else f"{each}\n\\ No newline at end of file\n" for each in lines)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The few shapes that answers take on a terminal: a headline, a table, a diff, marked lines.
 
-Everything goes through one rich console: colours only on a terminal and never with `NO_COLOR`. Text from outside is never
-read as markup, and what people copy (commands, diffs) is never wrapped.
+Everything goes through one rich console: colours only on a terminal and never with `NO_COLOR`. Text from outside is
+never read as markup, and what people copy (commands, diffs) is never wrapped.
 """
 
 from __future__ import annotations
