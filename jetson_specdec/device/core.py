@@ -23,7 +23,9 @@ class Observation:
     """One field as one source told it.
 
     Attributes:
-        name: the name of a `Device` field.
+        name: the name of a `Device` field, or a hint that only merging reads: `soc` (`tegra234`), `older_family` (a
+            family before Xavier, by name), `model_text` (what the device tree calls the board) and `discrete_gpu`
+            (`{name, gpu_memory_total_mib}`, of a GPU with memory of its own).
         value: what the source says; never None (say nothing instead).
         source: a file path, a command, `jtop`, `jetson-memory-audit`, `named`, or an inference such as
             `memory total of the orin family`.

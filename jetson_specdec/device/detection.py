@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`detect()`: which board is this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jetson_specdec.device.core import Detector, Device, Evidence
+from jetson_specdec.device.merging import merge
+from jetson_specdec.findings import Finding
+from jetson_specdec.host import Host, LocalHost
+
+__all__ = ["default_detectors", "detect"]
+
+
+def default_detectors() -> tuple[Detector, ...]:
+    """Return the detectors that planning runs: files first, then at most two programs (`nvpmodel`, `nvidia-smi`)."""
+    from jetson_specdec.device.boot_control import BootControlDetector
+    from jetson_specdec.device.container import ContainerDetector, ProcessorDetector
+    from jetson_specdec.device.device_tree import DeviceTreeDetector
+    from jetson_specdec.device.memory import MemoryDetector
+    from jetson_specdec.device.nvidia_smi import NvidiaSmiDetector
+    from jetson_specdec.device.power import PowerDetector
+    from jetson_specdec.device.release import ReleaseDetector
+
+    return (
+        DeviceTreeDetector(),
+        BootControlDetector(),
+        ReleaseDetector(),
+        MemoryDetector(),
+        PowerDetector(),
+        NvidiaSmiDetector(),
+        ContainerDetector(),
+        ProcessorDetector(),
+    )
+
+
+def detect(
+    host: Host | None = None,
+    *,
+    detectors: Sequence[Detector] | None = None,
+    named: str | None = None,
+    l4t: str | None = None,
+    audit: Mapping[str, Any] | None = None,
+) -> Device:
+    """Say which board this is, as far as it can be known. Unknown stays None; nothing a board shows makes this fail.
+
+    With `named`, or with `audit` and no host, a board that is not at hand is described: this machine is then not looked
+    at and no program is run, unless `detectors` asks for it.
+
+    Args:
+        host: the machine to look at; this one where None.
+        detectors: what looks, instead of `default_detectors()`.
+        named: a module or family to assume (`thor-t5000`, `AGX Orin 64GB`, `orin-nano`).
+        l4t: an L4T release to assume (`36.4.7`, `r38.4`).
+        audit: parsed JSON of NVIDIA's `jetson-memory-audit` or `jetson-diagnostic`.
+
+    Returns:
+        The board, with where each field was read and what the user should know.
+
+    Raises:
+        DeviceError: `named`, `l4t` or `audit` cannot be used.
+    """
+    given: list[Detector] = []
+    if named is not None or l4t is not None:
+        from jetson_specdec.device.named import NamedDetector
+
+        given.append(NamedDetector(named, l4t))
+    if audit is not None:
+        from jetson_specdec.device.audit import AuditDetector
+
+        given.append(AuditDetector(audit))
+    elsewhere = named is not None or (audit is not None and host is None)
+    machine = host if host is not None else LocalHost()
+    looking = detectors if detectors is not None else () if elsewhere else default_detectors()
+    evidence = [_ask(detector, machine) for detector in (*given, *looking)]
+    device = merge(evidence)
+    if detectors is None and not elsewhere and _service_may_know(device, machine):
+        from jetson_specdec.device.jtop import JtopDetector
+
+        device = merge([*evidence, _ask(JtopDetector(), machine)])
+    return device
+
+
+def _ask(detector: Detector, host: Host) -> tuple[int, Evidence]:
+    """Run one detector; a third party's that breaks is named, and the others go on."""
+    try:
+        return detector.priority, detector.detect(host)
+    except Exception as error:
+        name = getattr(detector, "name", type(detector).__name__)
+        reason = f"{type(error).__name__}: {error}"
+        return 0, Evidence(findings=(Finding.of("JSD180", name=str(name), reason=reason),))
+
+
+def _service_may_know(device: Device, host: Host) -> bool:
+    """The service of jetson-stats is asked last, and only where its socket is there and the module is still open."""
+    from jetson_specdec.device.jtop import SOCKET
+
+    return host.live and device.is_jetson is not False and device.module is None and host.kind(SOCKET) != "absent"
