@@ -62,8 +62,8 @@ class Catalog:
     def load(cls, user_files: Iterable[str | Path] = ()) -> Catalog:
         """Return the packaged catalogue with users' files laid over it, later files over earlier ones.
 
-        A file is TOML (`.toml`) or JSON (`.json`) with the lists `targets`, `heads` and `pairs`; `user_files.user_schema()`
-        says what an entry may hold. An entry with the id of a known one replaces what it names and leaves the rest.
+        A file is TOML (`.toml`) or JSON (`.json`) with the lists `targets`, `heads` and `pairs`; what an entry may hold
+        is in `user_files.user_schema()`. An entry with the id of a known one replaces what it names and keeps the rest.
 
         ```toml
         schema_version = 1

@@ -129,7 +129,7 @@ def read_user_file(path: Path) -> dict[str, Any]:
     """Read and check one file.
 
     Raises:
-        CatalogueError: JSE005 it cannot be read, JSE006 it is not TOML or JSON, JSE410 to JSE416 it holds something
+        CatalogueError: JSE005 it cannot be read, JSE006 it is not TOML or JSON, JSE410 to JSE419 it holds something
             that a catalogue does not.
     """
     kind = path.suffix.lower()
@@ -190,8 +190,11 @@ class _Place:
             return _Place(self.path, f"{self.entry}{step}", "")
         return _Place(self.path, self.entry, f"{self.field}{step}".lstrip("."))
 
-    def error(self, code: str, **values: Any) -> CatalogueError:
-        return CatalogueError(code, path=self.path, entry=self.entry, **values)
+    def error(self, code: str, value: Any, **values: Any) -> CatalogueError:
+        shown = repr(value)
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        field = self.field or self.entry
+        return CatalogueError(code, path=self.path, entry=self.entry, field=field, value=shown, **values)
 
 
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
@@ -202,34 +205,32 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "integer": (int,),
     "number": (int, float),
 }
-_WANTED: Final = {
-    "object": "a table",
-    "array": "a list",
-    "string": "a text",
-    "boolean": "true or false",
-    "integer": "a whole number",
-    "number": "a number",
-}
 
 
 def _check(value: Any, schema: Mapping[str, Any], place: _Place) -> None:
     """Check a value against the part of JSON Schema that `user_schema` uses."""
     kind = schema["type"]
-    is_bool = isinstance(value, bool)
-    if not isinstance(value, _TYPES[kind]) or (is_bool and kind != "boolean") or value != value:  # NaN is no number
-        raise _bad(place, value, _WANTED[kind])
+    if not _is_of(value, kind):
+        raise place.error("JSE412", value, wanted=kind)
     if "enum" in schema and value not in schema["enum"]:
-        raise _bad(place, value, "one of " + ", ".join(schema["enum"]))
+        raise place.error("JSE416", value, known=schema["enum"])
     if "pattern" in schema and re.search(schema["pattern"], value) is None:
-        raise _bad(place, value, "a release such as 0.20.0" if schema is _RELEASE else "organisation/name")
-    low, high = schema.get("minimum"), schema.get("maximum")
-    if (low is not None and value < low) or (high is not None and value > high):
-        raise _bad(place, value, f"at least {low}" if high is None else f"from {low} to {high}")
+        raise place.error("JSE417", value, pattern=schema["pattern"])
+    if "minimum" in schema and value < schema["minimum"]:
+        raise place.error("JSE418", value, low=schema["minimum"])
+    if "maximum" in schema and value > schema["maximum"]:
+        raise place.error("JSE419", value, high=schema["maximum"])
     if kind == "array":
         for index, item in enumerate(value):
             _check(item, schema["items"], place.inside(index))
     elif kind == "object":
         _check_table(value, schema, place)
+
+
+def _is_of(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    return isinstance(value, _TYPES[kind]) and value == value  # NaN is not a number
 
 
 def _check_table(table: dict[str, Any], schema: Mapping[str, Any], place: _Place) -> None:
@@ -239,19 +240,9 @@ def _check_table(table: dict[str, Any], schema: Mapping[str, Any], place: _Place
         if name in known:
             _check(item, known[name], place.inside(name))
         elif other is False:
-            raise place.error("JSE411", field=name, known=sorted(known))
+            raise CatalogueError("JSE411", path=place.path, entry=place.entry, field=name, known=sorted(known))
         elif other is not True:
             _check(item, other, place.inside(name))
     for name in schema.get("required", ()):
         if name not in table:
-            raise place.error("JSE413", field=name)
-
-
-def _bad(place: _Place, value: Any, wanted: str) -> CatalogueError:
-    shown = repr(value)
-    return place.error(
-        "JSE412",
-        field=place.field or place.entry,
-        value=shown if len(shown) <= 60 else shown[:57] + "...",
-        wanted=wanted,
-    )
+            raise CatalogueError("JSE413", path=place.path, entry=place.entry, field=name)
