@@ -147,7 +147,7 @@ def profile_from_config(
     *,
     id: str | None = None,
     headers: Iterable[TensorInfo] | None = None,
-    quantization: Mapping[str, Any] | None = None,
+    quantization: Mapping[str, Any] | str | None = None,
     dtype: str | None = None,
     files: tuple[str, ...] = (),
     source: str = "config.json",
@@ -158,20 +158,26 @@ def profile_from_config(
         config: the model's (or head's) config; a multimodal wrapper's is looked into.
         id: repository id or path.
         headers: all tensors of the checkpoint; without them sizes come from a formula.
-        quantization: content of `hf_quant_config.json` (ModelOpt), where the config itself says nothing.
+        quantization: content of `hf_quant_config.json` (ModelOpt), where the config itself says nothing; or the
+            value of `--quantization`, which counts (`fp8` while loading) where the checkpoint is not quantised.
         dtype: value of `--dtype` other than `auto`.
         files: names of the files the headers come from.
         source: where the config was read.
     """
     shape = read_shape(config)
     text, _ = text_config(config)
-    found = read_quantization(config, quantization) or read_quantization(text, quantization)
+    beside = quantization if isinstance(quantization, Mapping) else None
+    found = read_quantization(config, beside) or read_quantization(text, beside)
+    while_loading = found is None and quantization == "fp8"
+    if while_loading:
+        found = Quantization(precision="fp8", method="fp8", bits=8, group_size=0)
     named = dtype or text.get("torch_dtype") or text.get("dtype") or config.get("torch_dtype") or config.get("dtype")
     served, size = dtype_bytes(named)
     if served == "fp32" and dtype is None:
         served, size = "bf16", 2  # vLLM serves 32-bit checkpoints in 16 bits unless told otherwise
     draft = read_draft_config(config)
-    tensors = tuple(headers) if headers is not None else None
+    # What vLLM quantises while loading is not what the files hold: only the formula knows its size.
+    tensors = tuple(headers) if headers is not None and not while_loading else None
     if served is None and tensors:
         served, size = _dtype_of_files(tensors)
     sizes = None
