@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The public surface, what importing costs in modules, and the catalogue of texts."""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jetson_specdec
+from jetson_specdec import messages
+
+PACKAGE = Path(jetson_specdec.__file__).parent
+HEAVY = (
+    "attrs", "cattrs", "cyclopts", "rich", "numpy", "scipy", "openai", "httpx", "huggingface_hub", "ruamel",
+    "tree_sitter", "prometheus_client", "psutil", "tenacity", "importlib.metadata", "re", "json", "asyncio",
+)  # fmt: skip
+
+
+def test_every_public_name_loads_and_is_documented():
+    for name in jetson_specdec.__all__:
+        value = getattr(jetson_specdec, name)
+        if name != "__version__":
+            assert (value.__doc__ or "").strip(), name
+    assert dir(jetson_specdec) == sorted(jetson_specdec.__all__)
+    with pytest.raises(AttributeError):
+        _ = jetson_specdec.no_such_name
+
+
+def test_importing_loads_nothing_heavy():
+    code = "import sys, json; import jetson_specdec; sys.stdout.write(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0]={sys.path!r}; {code}"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    loaded = set(json.loads(done.stdout))
+    assert not loaded & (set(HEAVY) - {"json", "re"}), loaded & set(HEAVY)
+    assert len([name for name in loaded if name.startswith("jetson_specdec")]) == 1
+
+
+def _literal_codes():
+    for path in PACKAGE.rglob("*.py"):
+        for code in re.findall(r"\"(JS[DE]\d{3})\"", path.read_text(encoding="utf-8")):
+            yield code, path.name
+
+
+def test_every_code_in_the_source_has_a_text():
+    missing = {(code, name) for code, name in _literal_codes() if messages.template(code) is None}
+    assert not missing
+
+
+def test_every_finding_code_has_topic_severity_and_text():
+    codes = messages.all_codes()
+    assert codes
+    for code, info in codes.items():
+        assert re.fullmatch(r"[a-z0-9-]+", info["topic"]), code
+        assert info["severity"] in ("info", "warning", "blocking"), code
+        assert messages.template(code), code
+
+
+@pytest.mark.parametrize("area", sorted({*messages.AREAS.values(), "steps"}))
+def test_texts_are_well_formed(area):
+    texts = json.loads((PACKAGE / "messages" / "en" / f"{area}.json").read_text(encoding="utf-8"))
+    for key, entry in texts.items():
+        list(string.Formatter().parse(entry["message"]))
+        assert messages.render(key, {})  # every value missing still renders
+        assert "\n" not in entry["message"], key
+
+
+def test_rendering_knows_units_and_never_fails():
+    render = messages.render
+    assert "2.0 GiB" in render("JSD511", {"utilization": 0.9, "outside_bytes": 2**31, "needed_bytes": 2**31})
+    assert render("JSD999", {"a": 1}) == "JSD999 (a=1)"
+    assert "unknown" in render("JSD510", {})
+
+
+def test_every_error_renders_one_line():
+    from jetson_specdec.errors import InputError, SpecdecError
+
+    error = InputError("JSE005", path="x", reason="no")
+    assert isinstance(error, SpecdecError)
+    assert str(error) == "cannot read x: no."
+    assert error.exit_code == 2
