@@ -14,6 +14,10 @@ __all__ = ["ContainerDetector", "ProcessorDetector"]
 MARKERS = ("/.dockerenv", "/run/.containerenv")
 CGROUP = "/proc/1/cgroup"
 CPUINFO = "/proc/cpuinfo"
+_OTHER_KERNELS = (
+    r"^Linux version \S+[-+_](?:generic|aws|azure|gcp|oracle|raspi|rpi\S*|v8|nvidia|linuxkit|microsoft\S*|cloud\S*)\b"
+)
+"""Kernels that distributions build for other machines (`-nvidia` is for DGX)."""
 
 
 class ContainerDetector:
@@ -47,9 +51,15 @@ class ProcessorDetector:
         text = host.read_text(CPUINFO, limit=16 * 1024) or ""
         if re.search(r"^vendor_id\s*:\s*\S", text, re.MULTILINE):
             return Evidence(observations=(Observation(name="is_jetson", value=False, source=CPUINFO),))
+        kernel = host.read_text("/proc/version", limit=4096) or ""
+        if re.search(r"\bx86_64-|\bi[3-6]86-", kernel):
+            return Evidence(observations=(Observation(name="is_jetson", value=False, source="/proc/version"),))
+        if re.search(_OTHER_KERNELS, kernel):
+            # Low: somebody may run a distribution's kernel on a Jetson, and then anything else that names one wins.
+            found = Observation(name="is_jetson", value=False, source="/proc/version", confidence="low")
+            return Evidence(observations=(found,))
         if host.live and text and not any(host.kind(tree) == "directory" for tree in TREES):
             inside = any(host.kind(path) != "absent" for path in MARKERS)
-            kernel = host.read_text("/proc/version", limit=4096) or ""
             if not inside and not re.search(r"tegra|-l4t-", kernel):
                 source = "no device tree, no tegra kernel"
                 found = Observation(name="is_jetson", value=False, source=source, confidence="medium")

@@ -46,8 +46,9 @@ def detect(
 ) -> Device:
     """Say which board this is, as far as it can be known. Unknown stays None; nothing a board shows makes this fail.
 
-    With `named`, or with `audit` and no host, a board that is not at hand is described: this machine is then not looked
-    at and no program is run, unless `detectors` asks for it.
+    With `named` or `audit` a board that is not at hand is described: no machine is looked at and no program is run, so
+    that a laptop's memory never passes for the board's. To weigh an audit against a machine, pass `AuditDetector` among
+    `detectors`.
 
     Args:
         host: the machine to look at; this one where None.
@@ -71,9 +72,9 @@ def detect(
         from jetson_specdec.device.audit import AuditDetector
 
         given.append(AuditDetector(audit))
-    elsewhere = named is not None or (audit is not None and host is None)
+    elsewhere = named is not None or audit is not None
     machine = host if host is not None else LocalHost()
-    looking = detectors if detectors is not None else () if elsewhere else default_detectors()
+    looking = () if elsewhere else default_detectors() if detectors is None else detectors
     evidence = [_ask(detector, machine) for detector in (*given, *looking)]
     device = merge(evidence)
     if detectors is None and not elsewhere and _service_may_know(device, machine):

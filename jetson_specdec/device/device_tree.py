@@ -38,15 +38,17 @@ def observe(
             name=name,
             value=value,
             source=source,
-            confidence="low"
-            if not found.certain
-            else module
-            if name == "module" and module is not None
-            else confidence,
+            confidence=_confidence(found, module if name == "module" and module is not None else confidence),
         )
         for name, value in values.items()
         if value is not None
     ]
+
+
+def _confidence(found: identity.Identity, confidence: Confidence) -> Confidence:
+    if found.certain:
+        return confidence
+    return "medium" if found.is_jetson else "low"
 
 
 class DeviceTreeDetector:

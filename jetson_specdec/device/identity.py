@@ -31,6 +31,9 @@ _FOREIGN = (
     "apple",
     "starfive",
     "dummy virt",
+    "nintendo",
+    "shield",
+    "pixel",
     "dgx",
 )
 
@@ -41,7 +44,8 @@ class Identity:
 
     Attributes:
         is_jetson: True or False where the text tells, else None.
-        certain: False where `is_jetson` False only means that the text names nothing known.
+        certain: False where `is_jetson` False only means that the text names nothing known, and where a chip alone
+            speaks for a Jetson (other makers use it too).
         family, module, soc: keys of the board table, or None.
         older: name of a family before Xavier, or None.
     """
@@ -55,10 +59,15 @@ class Identity:
 
 
 def read_string(data: bytes | None, *, limit: int = 200) -> str | None:
-    """Return the first NUL-terminated text of device-tree bytes without control characters; None when none is left."""
+    """Return the first NUL-terminated text of device-tree bytes without control characters.
+
+    None when none is left, or when it is no text (undecodable bytes).
+    """
     if not data:
         return None
     text = data.split(b"\0", 1)[0].decode("utf-8", errors="replace")
+    if "\N{REPLACEMENT CHARACTER}" in text:
+        return None
     text = "".join(char for char in text if char.isprintable()).strip()
     return text[:limit] or None
 
@@ -109,7 +118,7 @@ def _orin(words: str) -> Identity:
 
 def from_compatible(entries: Iterable[str]) -> Identity:
     """Read the strings of `/proc/device-tree/compatible`: carrier and module numbers, then the chip."""
-    texts = [entry.casefold() for entry in entries if entry]
+    texts = [entry.casefold() for entry in entries if re.fullmatch(r"[\w.+-]+,[\w.,+-]+", entry, re.ASCII)]
     if not texts:
         return Identity()
     joined = " ".join(texts)
@@ -121,7 +130,14 @@ def from_compatible(entries: Iterable[str]) -> Identity:
     family = found.family
     if family is None and soc is not None and tables.board_data()["socs"][soc] == "thor":
         family = "thor"
-    return Identity(is_jetson=True, family=family, module=found.module, soc=soc or found.soc, older=found.older)
+    return Identity(
+        is_jetson=True,
+        certain=found.is_jetson is not None,
+        family=family,
+        module=found.module,
+        soc=soc or found.soc,
+        older=found.older,
+    )
 
 
 def from_parts(parts: Iterable[tuple[str, str]]) -> Identity:

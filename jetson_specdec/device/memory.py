@@ -48,6 +48,7 @@ class MemoryDetector:
         done = None if host.live else host.run(TEGRASTATS)
         stats = parse_tegrastats(done.stdout) if done is not None else None
         if stats is not None and stats.ram_total_mib:
+            found.append(Observation(name="is_jetson", value=True, source="tegrastats", confidence="medium"))
             # The kernel's figure is exact to the KiB; this one is rounded down to MiB.
             found.append(
                 Observation(

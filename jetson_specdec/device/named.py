@@ -36,7 +36,7 @@ _ALIASES = {
 
 def known_names() -> tuple[str, ...]:
     """Return the names `resolve_name` takes as they are: modules, then families."""
-    return (*tables.modules(), *(key.replace("_", "-") for key in tables.families()))
+    return tuple(dict.fromkeys([*tables.modules(), *(key.replace("_", "-") for key in tables.families())]))
 
 
 def resolve_name(name: str) -> tuple[str | None, str]:
@@ -65,7 +65,9 @@ def resolve_name(name: str) -> tuple[str | None, str]:
 
     known = known_names()
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    raise DeviceError("JSE112", name=name, known=list(known), nearest=near[0] if near else known[0])
+    if near:
+        raise DeviceError("JSE112", name=name, known=list(known), nearest=near[0])
+    raise DeviceError("JSE117", name=name, known=list(known))
 
 
 def _without_kit(found: re.Match[str]) -> str:

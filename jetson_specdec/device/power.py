@@ -61,9 +61,10 @@ class PowerDetector:
         if name is None:
             return Evidence()
         is_max = is_top_mode(name)
-        found = tuple(
-            Observation(name=field, value=value, source=source, confidence=confidence)
-            for field, value in (("power_mode", name), ("power_mode_is_max", is_max))
+        values: dict[str, object] = {"power_mode": name, "power_mode_is_max": is_max}
+        found = (
+            Observation(name="is_jetson", value=True, source=source, confidence="medium"),
+            *(Observation(name=key, value=told, source=source, confidence=confidence) for key, told in values.items()),
         )
         if is_max:
             return Evidence(observations=found)
