@@ -49,7 +49,8 @@ def _spelling(flags: ServeFlags) -> Iterator[Finding]:
     for found in flags.occurrences:
         flag = found.spelled if found.origin == "cli" else f"{found.spelled}:"
         if found.match == "typography":
-            yield Finding.of("JSD244", flag=flag, sign=flag[:1], suggestion=_bare(found.suggestion))
+            sign = next((sign for sign in flag if not sign.isascii()), flag[:1])
+            yield Finding.of("JSD244", flag=flag, sign=sign, suggestion=_bare(found.suggestion))
         elif found.match == "ambiguous":
             yield Finding.of("JSD245", flag=flag, candidates=list(found.candidates), where=_where(found))
         elif found.match == "unknown" and found.suggestion:
@@ -62,6 +63,8 @@ def _spelling(flags: ServeFlags) -> Iterator[Finding]:
             )
         elif found.match == "retired":
             yield Finding.of("JSD243", flag=flag, since=found.gone_since, where=_where(found))
+        elif found.known and found.accepted is False and flags.release is not None and flags.release.version:
+            yield Finding.of("JSD259", flag=flag, since=found.since, release=flags.release.version, where=_where(found))
 
 
 def _bare(suggestion: str | None) -> str | None:

@@ -125,7 +125,9 @@ def find_model(
 
 
 def _typographic(word: str) -> bool:
-    return word[:1] in "–—−" if word else False
+    from jetson_specdec.engine.flags import flag_table
+
+    return bool(word) and not word[0].isascii() and flag_table().resolve(word).kind == "typography"
 
 
 def _flag_opens(args: Sequence[Arg], index: int) -> bool:

@@ -43,6 +43,7 @@ class Occurrence:
         splices: one of its words may become none or several.
         unresolved: variables that keep a value from being known.
         missing: the flag needs a value and has none.
+        suggestion, replacement, gone_since, since, accepted, candidates, arity, boolean: as in `FlagMatch`.
         line: line in the YAML file, or None.
         entry: the YAML entry, or None.
     """
@@ -65,6 +66,8 @@ class Occurrence:
     suggestion: str | None = None
     replacement: str | None = None
     gone_since: str | None = None
+    since: str | None = None
+    accepted: bool | None = None
     candidates: tuple[str, ...] = ()
     arity: str | None = None
     boolean: bool = False
@@ -145,11 +148,12 @@ class _Reader:
     def optionlike(self, index: int) -> bool:
         """Whether argparse would take the word for a flag (its `O` words)."""
         word, _ = _flag_text(self.args[index])
-        if not word.startswith("-") or word == "-" or _is_number(word):
-            return word[:1] in "–—−" and self.table.resolve(word, self.release).kind == "typography" if word else False
-        if " " in word:
-            return self.table.resolve(word, self.release).known
-        return True
+        if not word or word == "-" or _is_number(word):
+            return False
+        if not word.startswith("-"):
+            # A typographic dash: argparse takes it for a positional, its writer meant a flag.
+            return not word[0].isascii() and self.table.resolve(word, self.release).kind == "typography"
+        return " " not in word or self.table.resolve(word, self.release).known
 
     def run(self) -> Walk:
         index = 0
@@ -178,14 +182,10 @@ class _Reader:
     def flag(self, index: int, word: str, unknown_value: bool) -> int:
         """Take a flag and its values; return the index behind them."""
         match = self.table.resolve(word, self.release)
-        if match.kind == "unknown" and word.startswith("-O") and len(word) > 2:
-            # `-O3` and `-O=3` are spelled out by vLLM before argparse sees them.
-            match = self.table.resolve(f"--optimization-level={word[2:].lstrip('=')}", self.release)
-            spelled = "-O"
-        else:
-            spelled = word.partition("=")[0]
-            if match.key is not None:
-                spelled = spelled.partition(".")[0]
+        head = word.partition("=")[0]
+        spelled = head if match.key is None else head.partition(".")[0]
+        # `--flag.key+ a,b` appends to a list; the sign is kept in the key.
+        key = f"{match.key}+" if match.key is not None and head.endswith("+") else match.key
         taken = self.values_of(index, match)
         inline = match.value is not None
         values: tuple[str | None, ...]
@@ -202,7 +202,7 @@ class _Reader:
                 name=(match.name or spelled).lstrip("-"),
                 spelled=spelled,
                 match=match.kind,
-                key=match.key,
+                key=key,
                 values=values,
                 raws=raws,
                 first=index,
@@ -216,6 +216,8 @@ class _Reader:
                 suggestion=match.suggestion,
                 replacement=match.replacement,
                 gone_since=match.gone_since,
+                since=match.since,
+                accepted=match.accepted,
                 candidates=tuple(match.candidates),
                 arity=match.arity,
                 boolean=bool(match.boolean),
@@ -315,6 +317,8 @@ def config_occurrences(
             suggestion=match.suggestion,
             replacement=match.replacement,
             gone_since=match.gone_since,
+            since=match.since,
+            accepted=match.accepted,
             candidates=tuple(match.candidates),
             arity=match.arity,
             boolean=bool(match.boolean),

@@ -109,23 +109,18 @@ def _whole(flags: ServeFlags, found: Occurrence) -> SpecSource:
         return SpecSource(form=form, config=config)
     if found.missing:
         return SpecSource(form=form, text=SpecText(variant="invalid_json", reason="no value"))
-    raw = None
-    following: tuple[str, ...] = ()
+    raw = ""
+    following: list[str] = []
     if found.origin == "cli" and "yaml" not in flags.command.wrapped_in:
         args = flags.command.args
         raw = args[found.last].raw.partition("=")[2] if found.inline else args[found.last].raw
-        rest: list[str] = []
         for at in range(found.last + 1, len(args)):
             if at not in flags.extras and at != flags.model_index:
                 break
-            rest.append(shown(args[at]))
-        following = tuple(rest)
-    if found.value is None:
-        text = read_spec_text("", raw=raw, following=following) if raw and raw[:1] == "{" else None
-        if text is not None and text.variant is not None:
-            return SpecSource(form=form, text=text)
+            following.append(shown(args[at]))
+    if found.value is None and not raw.startswith("{"):
         return SpecSource(form=form, reference=found.text)
-    return SpecSource(form=form, text=read_spec_text(found.value, raw=raw, following=following))
+    return SpecSource(form=form, text=read_spec_text(found.value, raw=raw, following=tuple(following)))
 
 
 def _dotted(dotted: list[Occurrence], notes: list[Finding]) -> SpecSource:

@@ -87,14 +87,10 @@ def _inner(text: str) -> str | None:
     return stripped[1:-1] if stripped[:1] == "{" and stripped[-1:] == "}" else None
 
 
-def _unquoted_braces(raw: str) -> bool:
-    """Whether the word stands in the shell text with a bare brace, so that the shell expanded or unquoted it."""
-    return raw[:1] == "{" and '"' in raw
-
-
 def _broken(text: str, raw: str, following: tuple[str, ...]) -> SpecText:
     stripped = text.strip()
-    if _unquoted_braces(raw) and "," in raw:
+    if raw[:1] == "{" and '"' in raw and "," in raw:
+        # A bare brace in front: the shell expanded it and took the quotes away.
         return SpecText(variant="split_by_brace_expansion", repaired=_object(raw) or _unquoted(_inner(raw) or ""))
     if stripped[:1] in "\"'" and stripped[-1:] == stripped[:1] and len(stripped) > 2:
         variant = "literal_single_quotes" if stripped[:1] == "'" else "invalid_json"
@@ -132,25 +128,22 @@ def _broken(text: str, raw: str, following: tuple[str, ...]) -> SpecText:
     return SpecText(variant="invalid_json", repaired=_object(trimmed) or _python(stripped), reason=reason)
 
 
-def read_spec_text(text: str, *, raw: str | None = None, following: tuple[str, ...] = ()) -> SpecText:
+def read_spec_text(text: str | None, *, raw: str = "", following: tuple[str, ...] = ()) -> SpecText:
     """Read what the engine receives for `--speculative-config`.
 
     Args:
-        text: the word as the engine receives it.
+        text: the word as the engine receives it; None where the shell makes several words of it.
         raw: the word as it stands in the recipe, quotes and all; shows what the shell did to it.
         following: words behind it that belong to no flag: the rest of a word that was split.
     """
-    if not _unquoted_braces(raw or ""):
-        if text in ("", "None") or text.strip() == "null":
-            return SpecText(off=True)
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            pass
-        else:
-            if isinstance(value, dict):
-                return SpecText(config=_underscored(value))
-            if isinstance(value, str) and (inner := _object(value)) is not None:
-                return SpecText(variant="not_an_object", repaired=inner)
-            return SpecText(variant="not_an_object")
-    return _broken(text, raw or "", following)
+    if text is None:
+        return _broken(raw, raw, following)
+    if text in ("", "None") or text.strip() == "null":
+        return SpecText(off=True)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return _broken(text, raw, following)
+    if isinstance(value, dict):
+        return SpecText(config=_underscored(value))
+    return SpecText(variant="not_an_object", repaired=_object(value) if isinstance(value, str) else None)

@@ -239,7 +239,8 @@ def _implicit(
 
 
 def _implicit_findings(model: str | None, method: str | None, target: str | None) -> tuple[Finding, ...]:
-    found = [Finding.of("JSD262", model=model, target=target)]
+    known = target is not None
+    found = [Finding.of("JSD262", model=model, target=target) if known else Finding.of("JSD277", model=model)]
     if method is not None and method not in OUR_METHODS:
         found.append(Finding.of("JSD264", method=method))
     return tuple(found)
