@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is worth saying about a shell command: broken quoting, typography, comments that are commands, ambiguities."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jetson_specdec.findings import Finding
+from jetson_specdec.recipe.core import Arg, ServeCommand
+
+if TYPE_CHECKING:
+    from jetson_specdec.recipe.shell_find import Found
+
+__all__ = ["blocked", "command_findings", "recipe_findings"]
+
+_SMART = re.compile("[\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb]")
+_ALTERNATIVE = re.compile(r"#[#\s]*(?:-{1,2}[A-Za-z]|command:|(?:sudo\s+)?docker\s+run\b|.*\bvllm\s+serve\b)")
+_CONTINUED = re.compile(r"\\\r?\n[ \t]*\Z")
+_NEXT_FLAG = re.compile(r"[^\n]*\n(?:[ \t]*#[^\n]*\n)*[ \t]*-{1,2}[A-Za-z]")
+_BROKEN_CONTINUATION = re.compile(r"\\[ \t]+(?:\r?\n|\Z)")
+
+
+def blocked(found: Found, text: str) -> Finding | None:
+    """Return why a command cannot be changed safely, or None."""
+    line = text.count("\n", 0, found.outer[0]) + 1
+    quoted = [layer for layer in found.script.layers if layer != "heredoc"]
+    if len(quoted) > 1:
+        return Finding.of("JSD205", line=line, layers=quoted)
+    broken = _broken_continuation(found, text)
+    return broken[0] if broken else None
+
+
+def _broken_continuation(found: Found, text: str) -> list[Finding]:
+    """A backslash that is followed by blanks does not continue the line: the shell makes it a blank argument."""
+    for word in found.command.words[-1:]:
+        source = found.script.text
+        if source[word.start : word.start + 1] == "\\" and _BROKEN_CONTINUATION.match(source, word.start):
+            start, _ = found.script.to_root(word.start, word.end)
+            return [Finding.of("JSD204", line=text.count("\n", 0, start) + 1)]
+    return []
+
+
+def command_findings(found: Found, args: Sequence[Arg], text: str) -> tuple[Finding, ...]:
+    """Return what is worth saying about one command."""
+    line = text.count("\n", 0, found.outer[0]) + 1
+    findings = [Finding.of(code, line=line, what=what) for code, what in dict.fromkeys(found.outcome.launch.notes)]
+    defaulted = [name for field in found.outcome.args for name in field.names("defaulted")]
+    if defaulted:
+        findings.append(Finding.of("JSD207", line=line, names=list(dict.fromkeys(defaulted))))
+    findings += _comments(found, text)
+    findings += _broken_continuation(found, text)
+    findings += _lost_quotes(args, text)
+    smart = [arg for arg in args if arg.value is not None and _is_smart_quoted(arg.value)]
+    if smart:
+        findings.append(
+            Finding.of("JSD206", line=text.count("\n", 0, smart[0].start) + 1, words=[arg.raw for arg in smart])
+        )
+    return tuple(findings)
+
+
+def _is_smart_quoted(value: str) -> bool:
+    """Typographic quotes at an edge, or inside what should be JSON, were meant as quotes."""
+    found = _SMART.search(value)
+    return bool(found) and (bool(_SMART.match(value[:1]) or _SMART.match(value[-1:])) or "{" in value or "=" in value)
+
+
+def _lost_quotes(args: Sequence[Arg], text: str) -> list[Finding]:
+    """JSON whose double quotes the shell took away, or that brace expansion tore apart."""
+    groups: dict[tuple[int, int], list[str]] = {}
+    for arg in args:
+        groups.setdefault((arg.start, arg.end), []).append(arg.value or "")
+    findings: list[Finding] = []
+    for (start, end), values in groups.items():
+        raw = text[start:end]
+        torn = len(values) > 1 and "{" in raw and ":" in raw
+        body = values[0].partition("=")[2] if values[0].startswith("-") else values[0]
+        inner = body.startswith("{") and body.endswith("}") and ":" in body and '"' not in body and '"' in raw
+        if torn or inner:
+            findings.append(
+                Finding.of("JSD203", line=text.count("\n", 0, start) + 1, raw=raw, values=[*values])
+            )
+    return findings
+
+
+def _comments(found: Found, text: str) -> list[Finding]:
+    source, command = found.script.text, found.command
+    first = found.previous if source.count("\n", 0, found.previous) == 0 else command.start
+    near = [
+        comment
+        for comment in found.comments
+        if (command.start <= comment.start <= found.following or first <= comment.start < command.start)
+        and _ALTERNATIVE.match(source, comment.start, comment.end)
+    ]
+    findings: list[Finding] = []
+    for comment in found.comments:
+        if comment.start < command.end or comment.start > found.following:
+            continue
+        between = source[command.end : comment.start]
+        if _CONTINUED.search(between) and not between.strip(" \t\r\n\\") and _NEXT_FLAG.match(source, comment.start):
+            start, _ = found.script.to_root(comment.start, comment.end)
+            findings.append(Finding.of("JSD202", line=text.count("\n", 0, start) + 1))
+        break
+    if near:
+        lines = [text.count("\n", 0, found.script.to_root(one.start, one.end)[0]) + 1 for one in near]
+        findings.append(Finding.of("JSD201", lines=lines))
+    return findings
+
+
+def recipe_findings(
+    text: str, commands: Sequence[ServeCommand], ranges: Sequence[tuple[int, int]]
+) -> tuple[Finding, ...]:
+    """Return what is worth saying about a recipe as a whole."""
+    findings: list[Finding] = []
+    if len(commands) > 1:
+        findings.append(Finding.of("JSD200", count=len(commands), lines=[command.line for command in commands]))
+    return tuple(findings)

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding the serve commands of a shell text, also those inside texts inside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import attrs
+from attrs import frozen
+
+from jetson_specdec.errors import RecipeSyntaxError
+from jetson_specdec.recipe.shell_launch import Launch, Outcome, basename, peel
+from jetson_specdec.recipe.shell_lexer import Word, read_double
+from jetson_specdec.recipe.shell_options import cut
+from jetson_specdec.recipe.shell_parse import Command, Comment, Redirect, read_commands
+from jetson_specdec.recipe.shell_scope import Scope, Structure, assignment_of, command_words
+from jetson_specdec.recipe.shell_script import Field, Script, nested, nested_body
+from jetson_specdec.recipe.shell_words import Expander
+
+__all__ = ["Finder", "Found"]
+
+MAX_LAYERS = 5
+_NOT_SHELL = (".yaml", ".yml", ".json", ".py", ".md", ".toml", ".ini", ".conf", ".service", ".txt", ".html", ".js")
+
+
+@frozen(kw_only=True)
+class Found:
+    """A serve command where it was found.
+
+    Attributes:
+        script: the text it stands in.
+        command: itself, in that text.
+        outcome: what it starts.
+        outer: the range, in the recipe's text, of the command that holds it.
+        comments: the comments of its text.
+        following: where the next command of its text begins.
+        previous: where the command before it in its text ends.
+    """
+
+    script: Script
+    command: Command
+    outcome: Outcome
+    outer: tuple[int, int]
+    comments: tuple[Comment, ...]
+    following: int
+    previous: int
+
+
+class Finder:
+    """Walks a recipe's text and collects what it starts.
+
+    Attributes:
+        found: the serve commands, in reading order.
+        others: what else was started, `(line, words)`, for the error that names it.
+        comments: every comment, with the text it stands in.
+        containers: containers started so far, by name.
+        typing: the container that somebody types in from here on.
+    """
+
+    def __init__(self, root: Script) -> None:
+        self._root = root
+        self.found: list[Found] = []
+        self.others: list[tuple[int, str]] = []
+        self.comments: list[tuple[Script, Comment]] = []
+        self.containers: dict[str, Launch] = {}
+        self.typing: Launch | None = None
+
+    def walk(
+        self,
+        script: Script,
+        start: int,
+        end: int,
+        environment: Mapping[str, str | None],
+        launch: Launch,
+        outer: tuple[int, int] | None = None,
+    ) -> None:
+        """Read `script.text[start:end]` and follow every command in it.
+
+        Raises:
+            RecipeSyntaxError: the text cannot be read (JSE203, JSE205).
+        """
+        commands, comments = read_commands(script.text, start, end)
+        self.comments += [(script, comment) for comment in comments]
+        whole = start == 0 and end == len(script.text)
+        structure = Structure(script.text if whole else re.sub(r"[^\n]", " ", script.text[:start]) + script.text[start:end])
+        scope = Scope(commands, structure, environment)
+        expander = Expander(script, scope)
+        for number, command in enumerate(commands):
+            following = commands[number + 1].start if number + 1 < len(commands) else end
+            previous = commands[number - 1].end if number else start
+            place = outer or script.to_root(command.start, command.end)
+            walker = _Step(self, script, scope, expander, launch, place, outer is not None)
+            walker.follow(command, tuple(comments), following, previous)
+
+    def line(self, pos: int) -> int:
+        """Return the line, from 1, of a place in the recipe's text."""
+        return self._root.text.count("\n", 0, pos) + 1
+
+
+class _Step:
+    """Follows one command."""
+
+    def __init__(
+        self,
+        finder: Finder,
+        script: Script,
+        scope: Scope,
+        expander: Expander,
+        launch: Launch,
+        place: tuple[int, int],
+        inside: bool,
+    ) -> None:
+        self.finder = finder
+        self.script = script
+        self.scope = scope
+        self.expander = expander
+        self.launch = launch
+        self.place = place
+        self.inside = inside
+
+    def follow(self, command: Command, comments: tuple[Comment, ...], following: int, previous: int) -> None:
+        finder, script = self.finder, self.script
+        self._substitutions(command)
+        words = command_words(command)
+        prefix: dict[str, str | None] = {}
+        at = 0
+        while at + 1 < len(words) and (pair := assignment_of(words[at])):
+            prefix[pair[0]] = self._known(pair[2])
+            at += 1
+        fields = self.expander.fields(words[at:])
+        if not fields:
+            return
+        if fields[0].value == "alias":
+            self._alias(fields[1:])
+            return
+        native = self.launch.launcher == "native"
+        exported = self._exported(command.start) if native else {}
+        launch = self.launch.with_env({**exported, **prefix})
+        outcome = peel(fields, launch, script.text, finder.containers)
+        if outcome.kind == "serve":
+            outcome = self._entered(outcome)
+            finder.found.append(
+                Found(
+                    script=script,
+                    command=command,
+                    outcome=outcome,
+                    outer=self.place,
+                    comments=comments,
+                    following=following,
+                    previous=previous,
+                )
+            )
+        elif outcome.kind == "script":
+            child = nested(outcome.rest, script, outcome.layer)
+            self._descend(child, self._environment(outcome, command.start), outcome.launch)
+        elif outcome.kind == "stdin":
+            if not self._input(command, outcome) and outcome.launch.interactive:
+                finder.typing = outcome.launch
+        else:
+            self._written(command, fields)
+            line = finder.line(self.place[0])
+            if outcome.what:
+                finder.others.append((line, outcome.what))
+        if outcome.launch.container:
+            finder.containers[outcome.launch.container] = attrs.evolve(outcome.launch, interactive=False)
+
+    def _entered(self, outcome: Outcome) -> Outcome:
+        typing = self.finder.typing
+        if typing is None or outcome.launch.launcher != "native" or self.script.parent is not None:
+            return outcome
+        image = typing.image or typing.image_raw or typing.container or ""
+        return attrs.evolve(outcome, launch=typing.with_env(outcome.launch.env).note("JSD208", image))
+
+    def _known(self, value: Word | None) -> str | None:
+        if value is None:
+            return None
+        runs = self.expander.scalar(value)
+        return None if any(run.text is None for run in runs) else "".join(run.text or "" for run in runs)
+
+    def _value(self, name: str, at: int) -> str | None:
+        binding = self.scope.lookup(name, at)
+        return self._known(binding.word) if binding.kind == "word" else None
+
+    def _exported(self, at: int) -> dict[str, str | None]:
+        return {name: self._value(name, at) for name in self.scope.names() if self.scope.is_exported(name, at)}
+
+    def _environment(self, outcome: Outcome, at: int) -> dict[str, str | None]:
+        """Return the variables that a nested text sees."""
+        known: dict[str, str | None] = {}
+        if outcome.launch.launcher == "native" and outcome.layer != "ssh":
+            known.update(self.scope.environment)
+        if outcome.inherits:
+            known.update({name: self._value(name, at) for name in self.scope.names()})
+        known.update(outcome.launch.env)
+        return known
+
+    def _descend(self, child: Script, environment: Mapping[str, str | None], launch: Launch) -> None:
+        if len(child.layers) > MAX_LAYERS:
+            raise RecipeSyntaxError("JSE205", line=self.finder.line(self.place[0]))
+        outer = None if child.layer == "heredoc" else self.place
+        self.finder.walk(child, 0, len(child.text), environment, launch, outer if child.origins else self.place)
+
+    def _alias(self, fields: Sequence[Field]) -> None:
+        for field in fields:
+            shown = field.shown(self.script.text)
+            equals = shown.find("=")
+            if equals > 0 and field.runs[0].text is not None and len(field.runs[0].text) >= equals + 1:
+                body = nested([cut(field, equals + 1)], self.script, "alias")
+                self._descend(body, {}, self.launch)
+
+    def _substitutions(self, command: Command) -> None:
+        """Follow `$(…)`: a container's id is often kept that way."""
+        for word in command.words:
+            for part in word.parts:
+                if part.kind == "command" and part.end - part.start > 3 and "\\" not in part.text:
+                    skip = 2 if self.script.text.startswith(("$(", "<(", ">("), part.start) else 1
+                    self.finder.walk(
+                        self.script,
+                        part.start + skip,
+                        part.end - 1,
+                        {name: self._value(name, part.start) for name in self.scope.names()},
+                        self.launch,
+                        self.place,
+                    )
+
+    def _input(self, command: Command, outcome: Outcome) -> bool:
+        """Follow what a shell reads from its input."""
+        for redirect in command.redirects:
+            if redirect.body is not None:
+                self._descend(self._body(redirect), self._environment(outcome, command.start), outcome.launch)
+                return True
+            if redirect.op == "<<<" and redirect.target is not None:
+                text = nested(self.expander.word(redirect.target), self.script, "heredoc")
+                self._descend(text, self._environment(outcome, command.start), outcome.launch)
+                return True
+        return False
+
+    def _body(self, redirect: Redirect) -> Script:
+        assert redirect.body is not None
+        start, end = redirect.body
+        if redirect.quoted:
+            return nested_body(self.script, redirect.body, None, ())
+        parts = read_double(self.script.text, start, end, start)
+        return nested_body(self.script, redirect.body, parts, self.expander.runs(parts))
+
+    def _written(self, command: Command, fields: Sequence[Field]) -> None:
+        """Follow `cat > run.sh <<EOF`: the text is a script that somebody will run."""
+        if basename(fields[0].shown(self.script.text)) not in ("cat", "tee", "sudo"):
+            return
+        targets = [one.target for one in command.redirects if one.op in (">", ">>", ">|") and one.target]
+        names = [self.script.text[word.start : word.end].strip("\"'") for word in targets]
+        names += [field.shown(self.script.text) for field in fields[1:]]
+        if any(name.lower().endswith(_NOT_SHELL) for name in names):
+            return
+        for redirect in command.redirects:
+            if redirect.body is not None:
+                self._descend(self._body(redirect), {}, self.launch)
+

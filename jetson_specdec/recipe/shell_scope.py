@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which variables a shell text assigns, and whether a value is certain where it is used.
+
+A value counts as known only when the text assigns it exactly once and every run that reaches the use has passed the
+assignment. Conditions, loops and functions are read from tree-sitter's syntax tree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from jetson_specdec.recipe.shell_lexer import Part, Word
+from jetson_specdec.recipe.shell_parse import Command
+
+__all__ = ["Assignment", "Binding", "Scope", "Structure", "assignment_of", "command_words"]
+
+_ASSIGN = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
+_NAME = re.compile(r"[A-Za-z_]\w*\Z")
+_BLOCKS = frozenset(
+    {
+        "if_statement",
+        "elif_clause",
+        "else_clause",
+        "while_statement",
+        "for_statement",
+        "c_style_for_statement",
+        "case_item",
+        "function_definition",
+        "subshell",
+        "command_substitution",
+        "ERROR",
+    }
+)
+_RESERVED = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "fi", "done", "esac"})
+_DECLARES = frozenset({"export", "declare", "typeset", "readonly", "local"})
+_READS = frozenset({"read", "mapfile", "readarray", "getopts", "unset", "let"})
+
+
+class Assignment(NamedTuple):
+    """One place where a variable gets a value; `value` None where the value is not in the text."""
+
+    name: str
+    start: int
+    value: Word | None
+    append: bool
+    command: int
+    exported: bool = False
+
+
+class Binding(NamedTuple):
+    """What a variable is at a place of use.
+
+    `word` is a scalar's value; `elements` an array's, each with whether it is certain to be there.
+    """
+
+    kind: Literal["unset", "word", "array", "unknown"]
+    word: Word | None = None
+    elements: tuple[tuple[Word, bool], ...] = ()
+
+
+def assignment_of(word: Word) -> tuple[str, bool, Word | None] | None:
+    """Take `NAME=value` apart: name, whether it appends, the value; an element `NAME[i]=` has no value to use."""
+    if not word.parts or word.parts[0].kind != "text" or word.parts[0].quote != "bare" or not word.parts[0].plain:
+        return None
+    first = word.parts[0]
+    match = _ASSIGN.match(first.text)
+    if not match:
+        return None
+    cut = match.end()
+    rest = first._replace(start=first.start + cut, text=first.text[cut:])
+    parts: tuple[Part, ...] = (*((rest,) if rest.text else ()), *word.parts[1:])
+    if rest.text.startswith("~") and (len(rest.text) == 1 or rest.text[1] == "/"):
+        tilde = rest._replace(kind="tilde", text="~", end=rest.start + 1)
+        tail = rest._replace(start=rest.start + 1, text=rest.text[1:])
+        parts = (tilde, *((tail,) if tail.text else ()), *word.parts[1:])
+    return match[1], bool(match[3]), None if match[2] else Word(first.start + cut, word.end, parts)
+
+
+def command_words(command: Command) -> Sequence[Word]:
+    """Return a command's words without leading reserved words, function heads and a pasted prompt."""
+    words = command.words
+    at = 0
+    while at < len(words):
+        literal = words[at].literal
+        if literal in _RESERVED:
+            at += 1
+        elif literal == "function" and at + 1 < len(words):
+            at += 2
+        elif at == 0 and literal is not None and _is_prompt(literal):
+            at += 1
+        else:
+            break
+    return words[at:]
+
+
+def _is_prompt(word: str) -> bool:
+    return word in ("$", "%") or (word[-1:] in ("$", "#") and "@" in word)
+
+
+class Structure:
+    """What surrounds a place, by tree-sitter; the tree is built on first use."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tree: Any = None
+
+    def _root(self) -> Any:
+        if self._tree is None:
+            self._tree = _parser().parse(self._text.encode("utf-8", "surrogatepass"))
+        return self._tree.root_node
+
+    def _byte(self, pos: int) -> int:
+        return pos if self._text.isascii() else len(self._text[:pos].encode("utf-8", "surrogatepass"))
+
+    def blocks(self, pos: int) -> tuple[tuple[str, int], ...]:
+        """Return the conditions, loops, functions and subshells around a place, innermost first."""
+        byte = self._byte(pos)
+        node = self._root().descendant_for_byte_range(byte, byte + 1)
+        found: list[tuple[str, int]] = []
+        branch = False
+        while node is not None:
+            kind = node.type
+            if kind in _BLOCKS:
+                # a place in the `else` of an `if` has not passed its `then`
+                found.append(("other" if kind == "if_statement" and branch else kind, node.start_byte))
+                branch = kind in ("elif_clause", "else_clause")
+            node = node.parent
+        return tuple(found)
+
+    def broken_at(self) -> int | None:
+        """Return the line, from 1, of the first place that does not fit the grammar, or None."""
+        root = self._root()
+        if not root.has_error:
+            return None
+        node = root
+        while True:
+            inner = next((child for child in node.children if child.has_error or child.is_missing), None)
+            if inner is None or inner.type == "ERROR":
+                return int((inner or node).start_point[0]) + 1
+            node = inner
+
+
+@lru_cache(maxsize=1)
+def _parser() -> Any:
+    import tree_sitter
+    import tree_sitter_bash
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+class Scope:
+    """The variables of one text.
+
+    Args:
+        commands: its commands.
+        structure: its syntax tree.
+        environment: what it inherits; None for a value that cannot be known.
+    """
+
+    def __init__(
+        self,
+        commands: Sequence[Command],
+        structure: Structure,
+        environment: Mapping[str, str | None],
+    ) -> None:
+        self.environment = environment
+        self._structure = structure
+        self._commands = commands
+        self._assignments: dict[str, list[Assignment]] = {}
+        self._sourced: list[int] = []
+        self.defaults = {
+            part.name: part
+            for command in commands
+            for words in [command_words(command)]
+            if words and words[0].literal == ":"
+            for word in words[1:]
+            for part in word.parts
+            if part.kind == "param" and part.op in (":=", "=")
+        }
+        for assignment in self._collect():
+            self._assignments.setdefault(assignment.name, []).append(assignment)
+
+    def _collect(self) -> Iterator[Assignment]:
+        for number, command in enumerate(self._commands):
+            words = command_words(command)
+            pairs = [assignment_of(word) for word in words]
+            lead = next((at for at, pair in enumerate(pairs) if pair is None), len(pairs))
+            if lead == len(words):
+                for word, pair in zip(words, pairs, strict=True):
+                    if pair:
+                        yield Assignment(pair[0], word.start, pair[2], pair[1], number)
+                continue
+            head = words[lead].literal
+            if head in _DECLARES:
+                for word, pair in zip(words[lead + 1 :], pairs[lead + 1 :], strict=True):
+                    if pair:
+                        yield Assignment(pair[0], word.start, pair[2], pair[1], number, head == "export")
+            elif head in _READS or head in ("for", "select"):
+                for word in words[lead + 1 :]:
+                    if word.literal and _NAME.match(word.literal):
+                        yield Assignment(word.literal, word.start, None, False, number)
+                    if head in ("for", "select"):
+                        break
+            elif head == "printf" and len(words) > lead + 2 and words[lead + 1].literal == "-v":
+                name = words[lead + 2].literal
+                if name:
+                    yield Assignment(name, words[lead].start, None, False, number)
+            elif head in ("source", ".") and len(words) > lead + 1:
+                file = words[lead + 1].literal
+                if not (file and file.endswith("activate")):
+                    self._sourced.append(words[lead].start)
+
+    def is_exported(self, name: str, at: int) -> bool:
+        """Whether a variable of this text is exported before a place."""
+        if any(one.exported and one.start < at for one in self._assignments.get(name, ())):
+            return True
+        return any(
+            words[0].literal == "export" and any(word.literal == name for word in words[1:])
+            for words in (command_words(command) for command in self._commands if command.start < at)
+            if words
+        )
+
+    def names(self) -> Iterator[str]:
+        """Return the names that this text assigns."""
+        return iter(self._assignments)
+
+    def assigns(self, name: str) -> bool:
+        """Whether this text assigns a variable at all."""
+        return name in self._assignments
+
+    def lookup(self, name: str, at: int) -> Binding:
+        """Say what a variable is at a place of use."""
+        found = self._assignments.get(name, ())
+        if not found or (all(one.start > at for one in found) and not self._loops_back(at)):
+            return Binding("unset")
+        sets = [one for one in found if not one.append]
+        if len(sets) != 1 or sets[0].value is None or not self._certain(sets[0], at):
+            return Binding("unknown")
+        first = sets[0]
+        if any(first.start < source < at for source in self._sourced):
+            return Binding("unknown")
+        value = first.value
+        assert value is not None
+        array = next((part for part in value.parts if part.kind == "array"), None)
+        if array is None:
+            return Binding("word", value) if len(found) == 1 else Binding("unknown")
+        elements: list[tuple[Word, bool]] = [(element, True) for element in array.elements]
+        for one in found:
+            if one is first:
+                continue
+            more = next((part for part in one.value.parts if part.kind == "array"), None) if one.value else None
+            if more is None or one.start < first.start:
+                return Binding("unknown")
+            if one.start < at:
+                elements += [(element, self._certain(one, at)) for element in more.elements]
+        return Binding("array", elements=tuple(elements))
+
+    def _loops_back(self, at: int) -> bool:
+        return any(
+            kind in ("while_statement", "for_statement", "function_definition")
+            for kind, _ in self._structure.blocks(at)
+        )
+
+    def _certain(self, assignment: Assignment, at: int) -> bool:
+        """Whether every run that reaches `at` has passed the assignment."""
+        if assignment.start > at:
+            return False
+        command = self._commands[assignment.command]
+        if command.before in ("&&", "||", "|", "|&") or command.after in ("|", "|&", "&"):
+            user = next((n for n, one in enumerate(self._commands) if one.start <= at <= one.end), -1)
+            links = {one.before for one in self._commands[assignment.command + 1 : user + 1]}
+            if command.before in ("||", "|", "|&") or command.after in ("|", "|&", "&") or links - {"&&"}:
+                return False
+        around = set(self._structure.blocks(at))
+        return all(block in around for block in self._structure.blocks(assignment.start))

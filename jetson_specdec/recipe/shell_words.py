@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a word becomes: brace, parameter and array expansion and word splitting, as far as the recipe itself decides it.
+
+Nothing is taken from the environment of this process, and no command is run: what only they could tell is unresolved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from jetson_specdec.recipe.shell_braces import expand_braces
+from jetson_specdec.recipe.shell_lexer import Part, Word, read_double, read_words
+from jetson_specdec.recipe.shell_scope import Binding, Scope
+from jetson_specdec.recipe.shell_script import Field, Run, Script
+
+__all__ = ["Expander"]
+
+_BLANKS = re.compile(r"[ \t\n]+")
+_PLAIN = re.compile(r"[\w./:=@%+,\-]+\Z")
+
+Piece = Run | None
+"""None parts one argument from the next."""
+
+
+class Expander:
+    """Expands words of one script.
+
+    Args:
+        script: whose text the words stand in.
+        scope: its variables.
+    """
+
+    def __init__(self, script: Script, scope: Scope) -> None:
+        self._script = script
+        self._scope = scope
+        self._active: list[str] = []
+
+    def fields(self, words: Sequence[Word]) -> list[Field]:
+        """Return the arguments that words become."""
+        return [field for word in words for field in self.word(word)]
+
+    def word(self, word: Word) -> list[Field]:
+        """Return the arguments that one word becomes."""
+        variants = expand_braces(word.parts)
+        made = [
+            field
+            for parts in variants
+            for field in _assemble([piece for part in parts for piece in self._part(part)], word)
+        ]
+        if len(variants) > 1:
+            return [Field(runs=one.runs, start=word.start, end=word.end, word=one.word, shared=True) for one in made]
+        return made
+
+    def scalar(self, word: Word) -> list[Run]:
+        """Return what a word becomes where it is neither split nor brace-expanded, such as an assigned value."""
+        return self.runs([part._replace(quote="double") if part.kind != "text" else part for part in word.parts])
+
+    def runs(self, parts: Sequence[Part]) -> list[Run]:
+        """Return what quoted text becomes, such as the body of a here-document."""
+        return [piece for part in parts for piece in self._part(part) if piece is not None]
+
+    # --- parts ---------------------------------------------------------------------------------------------------
+
+    def _part(self, part: Part) -> Iterator[Piece]:
+        if part.kind == "text":
+            yield from self._text(part)
+        elif part.kind == "tilde":
+            yield self._unknown(part, ("HOME",), splices=False)
+        elif part.kind == "param":
+            yield from self._param(part)
+        else:
+            yield self._unknown(part, (part.text.strip(),))
+
+    def _text(self, part: Part) -> Iterator[Run]:
+        quoted = part.quote != "bare" or not part.plain
+        run = Run(part.text, part.start, part.end, part.plain, part.quote, part.seg, quoted)
+        holes = [at for at in range(part.start, part.end) if at in self._script.holes] if self._script.holes else []
+        if not holes or not part.plain:
+            yield run
+            return
+        at = part.start
+        for hole in holes:
+            if hole > at:
+                yield run._replace(text=part.text[at - part.start : hole - part.start], start=at, end=hole)
+            missing = self._script.holes[hole]
+            yield Run(
+                None,
+                hole,
+                hole + 1,
+                False,
+                "elsewhere",
+                part.seg,
+                quoted,
+                unresolved=missing.unresolved,
+                splices=not quoted,
+            )
+            at = hole + 1
+        if at < part.end:
+            yield run._replace(text=part.text[at - part.start :], start=at)
+
+    def _unknown(self, part: Part, names: tuple[str, ...], *, splices: bool | None = None) -> Run:
+        quoted = part.quote != "bare"
+        return Run(
+            None,
+            part.start,
+            part.end,
+            False,
+            part.quote,
+            part.seg,
+            quoted,
+            unresolved=names,
+            splices=not quoted if splices is None else splices,
+        )
+
+    def _param(self, part: Part) -> Iterator[Piece]:
+        if part.name in ("@", "*"):
+            yield self._unknown(part, (part.name,), splices=True)
+            return
+        if part.subscript in ("@", "*"):
+            yield from self._array(part)
+            return
+        if part.subscript or part.op == "other":
+            yield self._unknown(part, (part.name,))
+            return
+        binding = self._lookup(part)
+        if part.op in (":+", "+"):
+            yield from self._alternative(part, binding)
+            return
+        value = self._value(part, binding)
+        if part.op in (":-", "-", ":=", "="):
+            if value is None and binding.kind == "unset":
+                yield from self._operand(part, defaulted=(part.name,))
+                return
+            if value is not None and part.op[0] == ":" and not any(run.text is None or run.text for run in value):
+                yield from self._operand(part, resolved=(part.name,))
+                return
+        if value is None and binding.kind == "unset" and part.name in self._scope.defaults:
+            yield from self._operand(self._scope.defaults[part.name], defaulted=(part.name,))
+            return
+        if value is None:
+            yield self._unknown(part, (part.name,))
+        else:
+            yield from self._spread(part, value)
+
+    def _lookup(self, part: Part) -> Binding:
+        if part.name in self._active:
+            return Binding("unset")
+        return self._scope.lookup(part.name, part.start)
+
+    def _value(self, part: Part, binding: Binding) -> list[Run] | None:
+        """Return the characters of a scalar, or None where they are not known."""
+        if binding.kind == "word" and binding.word is not None:
+            self._active.append(part.name)
+            try:
+                runs = self.scalar(binding.word)
+            finally:
+                self._active.pop()
+            if any(run.text is None for run in runs):
+                return None
+            resolved = tuple(dict.fromkeys((part.name, *(name for run in runs for name in run.resolved))))
+            defaulted = tuple(dict.fromkeys(name for run in runs for name in run.defaulted))
+            text = "".join(run.text or "" for run in runs)
+            if _PLAIN.match(text):
+                run = Run(text, part.start, part.end, False, part.quote, part.seg, part.quote != "bare")
+                return [run._replace(resolved=resolved, defaulted=defaulted)]
+            return [run._replace(resolved=resolved, defaulted=defaulted) for run in runs]
+        if binding.kind == "unset":
+            known = self._scope.environment.get(part.name)
+            if known is not None:
+                run = Run(known, part.start, part.end, False, "elsewhere", part.seg, part.quote != "bare")
+                return [run._replace(resolved=(part.name,))]
+        return None
+
+    def _spread(self, part: Part, value: Sequence[Run]) -> Iterator[Piece]:
+        """Split a value where it is not quoted."""
+        if part.quote != "bare":
+            yield from (run._replace(quoted=True) for run in value)
+            return
+        for run in value:
+            text, at = run.text or "", 0
+            for blank in (*_BLANKS.finditer(text), None):
+                end = blank.start() if blank else len(text)
+                if end > at:
+                    place = (run.start + at, run.start + end) if run.plain else None
+                    start, stop = place or (run.start, run.end)
+                    yield run._replace(
+                        text=text[at:end], start=start, end=stop, quoted=False, site=place, came="variable"
+                    )
+                if blank:
+                    yield None
+                    at = blank.end()
+
+    def _operand(
+        self,
+        part: Part,
+        *,
+        defaulted: tuple[str, ...] = (),
+        resolved: tuple[str, ...] = (),
+        optional: bool = False,
+    ) -> Iterator[Piece]:
+        def marked(run: Run) -> Run:
+            return run._replace(
+                defaulted=(*defaulted, *run.defaulted), resolved=(*resolved, *run.resolved), optional=optional
+            )
+
+        text, (start, end) = self._script.text, part.operand
+        if part.quote != "bare":
+            yield from (marked(run) for run in self.runs(read_double(text, start, end, part.seg)))
+            return
+        for number, word in enumerate(read_words(text, start, end)):
+            if number:
+                yield None
+            for at, field in enumerate(self.word(word)):
+                if at:
+                    yield None
+                site = (field.start, field.end)
+                yield from (marked(run)._replace(site=site, came="operand") for run in field.runs)
+
+    def _alternative(self, part: Part, binding: Binding) -> Iterator[Piece]:
+        if binding.kind == "array":
+            yield from self._operand(part, optional=True)
+            return
+        value = self._value(part, binding) if binding.kind != "unset" else None
+        if value is None:
+            # certain only when the recipe itself sets it, even to something that cannot be known
+            yield from self._operand(part, optional=True)
+        elif part.op == "+" or any(run.text for run in value):
+            yield from self._operand(part, resolved=(part.name,))
+
+    def _array(self, part: Part) -> Iterator[Piece]:
+        binding = self._lookup(part)
+        if binding.kind == "word":
+            value = self._value(part, binding)
+            yield from self._spread(part, value) if value is not None else [self._unknown(part, (part.name,))]
+            return
+        if binding.kind != "array" or part.op not in ("", ":-", "-"):
+            yield self._unknown(part, (part.name,), splices=True)
+            return
+        self._active.append(part.name)
+        try:
+            made = [(field, certain) for word, certain in binding.elements for field in self.word(word)]
+        finally:
+            self._active.pop()
+        joined = part.subscript == "*" and part.quote != "bare"
+        if part.quote == "bare" and not all(_PLAIN.match(field.value or "") for field, _ in made):
+            yield self._unknown(part, (part.name,), splices=True)
+            return
+        for number, (field, certain) in enumerate(made):
+            if number and joined:
+                yield Run(" ", part.start, part.end, False, "elsewhere", part.seg, True)
+            elif number:
+                yield None
+            for run in field.runs or (Run("", part.start, part.end, False, "elsewhere", part.seg, True),):
+                yield run._replace(
+                    site=(field.start, field.end),
+                    came="array",
+                    quoted=True,
+                    optional=run.optional or not certain,
+                    resolved=(part.name, *run.resolved),
+                )
+
+
+def _assemble(pieces: Sequence[Piece], word: Word) -> list[Field]:
+    groups: list[list[Run]] = [[]]
+    for piece in pieces:
+        if piece is None:
+            groups.append([])
+        else:
+            groups[-1].append(piece)
+    groups = [group for group in groups if any(run.text is None or run.text or run.quoted for run in group)]
+    fields: list[Field] = []
+    for group in groups:
+        sites = {run.site for run in group}
+        own = next(iter(sites)) if len(sites) == 1 else None
+        came = group[0].came
+        place = own if len(groups) > 1 or came == "array" else None
+        start, end = place or (word.start, word.end)
+        fields.append(
+            Field(
+                runs=tuple(group),
+                start=start,
+                end=end,
+                word=(word.start, word.end),
+                split=place is not None and came == "variable",
+                shared=place is None and len(groups) > 1,
+                optional=any(run.optional for run in group),
+                splices=any(run.splices for run in group),
+            )
+        )
+    return fields
