@@ -166,8 +166,19 @@ def test_the_user_s_word_wins():
 def test_users_targets_are_recognised(tmp_path):
     file = tmp_path / "c.toml"
     file.write_text('schema_version = 1\n[[targets]]\nid = "our-lab/Robot-8B"\n')
-    identity = identify_target("/opt/models/Robot-8B", catalog=Catalog.load([file]))
+    identity = identify_target("/srv/models/Robot-8B", catalog=Catalog.load([file]))
     assert told(identity) == ("our-lab/Robot-8B", "our-lab/Robot-8B", "path_name")
+
+
+def test_a_name_that_two_organisations_use_decides_nothing(tmp_path):
+    file = tmp_path / "c.toml"
+    file.write_text('schema_version = 1\n[[targets]]\nid = "our-lab/Qwen3-8B"\n')
+    catalog = Catalog.load([file])
+    identity = identify_target("/models/Qwen3-8B", catalog=catalog)
+    assert told(identity) == (None, None, "unknown")
+    assert (identity.remarks, set(identity.near_misses)) == (("ambiguous",), {"Qwen/Qwen3-8B", "our-lab/Qwen3-8B"})
+    assert catalog.copy_of("RedHatAI/Qwen3-8B-NVFP4A16") is None
+    assert Catalog.default().copy_of("RedHatAI/Qwen3-8B-NVFP4A16").base == "Qwen/Qwen3-8B"
 
 
 # --- looking at the board ------------------------------------------------------------------------------------------
@@ -197,10 +208,10 @@ def test_what_a_mount_cannot_tell(board):
     host = board({})
     named_volume = identify_target("/model", host=host, mounts=[Mounted(None, "/model")])
     assert (told(named_volume), named_volume.looked_in) == ((None, None, "unknown"), ("/model: unresolved",))
-    variable = identify_target("/model", host=host, mounts=[Mounted("$weights", "/model")])
+    variable = identify_target("/model", host=host, mounts=[Mounted("/srv/$WHICH", "/model")])
     assert (told(variable), variable.looked_in) == ((None, None, "unknown"), ("/model: unresolved",))
-    inside = identify_target("/opt/model", host=host, in_container=True)
-    assert (told(inside), inside.looked_in) == ((None, None, "unknown"), ("/opt/model: no-mount",))
+    inside = identify_target("/srv/model", host=host, in_container=True)
+    assert (told(inside), inside.looked_in) == ((None, None, "unknown"), ("/srv/model: no-mount",))
 
 
 def test_a_container_path_is_not_looked_up_on_the_host(board):
@@ -287,7 +298,7 @@ def test_config_comes_from_the_cache_that_the_engine_uses(board):
     for root, arguments in {
         "/data/hub": {"mounts": [Mounted("/data", "/root/.cache/huggingface")]},
         "/big": {"mounts": [Mounted("/big", "/cache")], "env": {"HF_HUB_CACHE": "/cache"}},
-        "/opt/hf/hub": {"env": {"HF_HOME": "/opt/hf"}},
+        "/srv/hf/hub": {"env": {"HF_HOME": "/srv/hf"}},
         "/home/nv/.cache/huggingface/hub": {},
     }.items():
         host = board({f"{root}/{snapshot}": {**QWEN3_8B, "root": root}, f"{root}/{refs}": "77aa"}, {"HOME": "/home/nv"})

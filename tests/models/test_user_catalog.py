@@ -226,3 +226,13 @@ def verdict(document):
     except CatalogueError as error:
         return error.code
     return None
+
+
+def test_numbers_from_different_conditions_are_not_compared(tmp_path):
+    head = '[[heads]]\nid = "our-lab/{0}"\ntarget = "our-lab/R"\nresident_bytes = {1}\nacceptance = [{2}]\n'
+    record = '{{ benchmark = "{0}", num_speculative_tokens = 3, mean_length = {1} }}'
+    text = "schema_version = 1\n" + head.format("large", 900, record.format("easy", 3.5))
+    text += head.format("small", 500, record.format("hard", 1.5))
+    assert [h.id for h in load(tmp_path, text).heads_for("our-lab/R")] == ["our-lab/small", "our-lab/large"]
+    text = text.replace("easy", "hard")
+    assert [h.id for h in load(tmp_path, text).heads_for("our-lab/R")] == ["our-lab/large", "our-lab/small"]
