@@ -118,7 +118,9 @@ def _load(text: str, where: str) -> tuple[Any, list[Any]]:
         key = lines[line - 1].partition(":")[0].strip() if line and line <= len(lines) else None
         raise RecipeSyntaxError("JSE227", where=where, line=line, key=key) from None
     except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        # What is never closed is best looked for where it was opened, not at the end of the file.
+        unclosed = "end" in (error.problem or "") and error.context_mark is not None
+        mark = error.context_mark if unclosed else error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else None
         raise RecipeSyntaxError(
             "JSE226", where=where, line=line, reason=_one_line(error.problem or error.context)
@@ -143,9 +145,12 @@ def _spans(events: list[Any]) -> tuple[bool, tuple[int, int], list[tuple[str, in
     key: Any = None
     opened: Any = None
     root: Any = None
-    end = 0
+    end = leaf = 0
     for event in events:
         kind = type(event).__name__
+        if not kind.endswith("StartEvent") and event.end_mark.index > event.start_mark.index:
+            # A block ends, for the parser, where the next token begins (behind comments); here with its last word.
+            leaf = event.end_mark.index
         if kind.endswith("StartEvent") and kind[:8] in ("MappingS", "Sequence"):
             if depth == 0:
                 root = event
@@ -160,7 +165,7 @@ def _spans(events: list[Any]) -> tuple[bool, tuple[int, int], list[tuple[str, in
             if depth != 1:
                 continue
             style = "flow" if opened.flow_style else "block"
-            start, stop, anchor = opened.start_mark.index, event.end_mark.index, opened.anchor
+            start, stop, anchor = opened.start_mark.index, leaf, opened.anchor
         elif kind == "ScalarEvent" and depth == 1:
             style = _STYLES.get(event.style or "", "plain")
             start, stop, anchor = event.start_mark.index, event.end_mark.index, event.anchor

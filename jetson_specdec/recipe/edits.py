@@ -110,7 +110,8 @@ class _Changes:
         if found.origin == "config" or self.yaml_only:
             self.remove.append(found.spelled if found.origin == "config" else found.spelled.removeprefix("--"))
             return
-        if found.optional or found.splices:
+        # A value such as an unquoted `$SPEC` goes with its flag; a flag that comes out of a variable cannot.
+        if found.optional or self.command.args[found.first].splices:
             raise UneditableError("JSE234", line=self.command.line, flag=found.spelled)
         self.edits.append(RemoveArgs(first=found.first, last=found.last))
 
