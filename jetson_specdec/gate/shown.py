@@ -16,7 +16,10 @@ __all__ = ["criteria", "reasons", "steps"]
 
 
 def criteria(quantities: Mapping[str, Quantity], policy: Policy, *, eight_applies: bool) -> tuple[Criterion, ...]:
-    """Return the contract's criteria (even where nothing was measured), the guard, and other concurrencies."""
+    """Return the contract's criteria, measured or not, the guard, and other concurrencies.
+
+    There TPOT is shown only where throughput is missing.
+    """
     margin = policy.equivalence_margin if judged(quantities) else 0.0
     found = states(quantities, policy, margin=margin)
     shown = [
@@ -38,7 +41,7 @@ def criteria(quantities: Mapping[str, Quantity], policy: Policy, *, eight_applie
             continue
         if quantity.name == "throughput":
             shown.append(_criterion(quantities, quantity.key, -margin or 0.0, at_least(quantity, 1 - margin)))
-        else:
+        elif f"throughput_c{quantity.concurrency}" not in quantities:
             shown.append(_criterion(quantities, quantity.key, margin, at_most(quantity, 1 + margin)))
     return tuple(shown)
 
@@ -81,7 +84,10 @@ def reasons(
     gain, tpot, eight = (_change(quantities, key) for key in ("throughput_c1", "tpot_c1", "throughput_c8"))
     lost = losing_concurrencies(quantities, policy)
     if result == "enable":
-        yield Finding.of("JSD640", gain=gain, tpot=tpot, eight=eight if eight_applies else None)
+        if eight_applies:
+            yield Finding.of("JSD640", gain=gain, tpot=tpot, eight=eight)
+        else:
+            yield Finding.of("JSD638", gain=gain, tpot=tpot)
     if found.floor == "failed":
         yield Finding.of("JSD641", gain=gain, needed=policy.disable_throughput_gain)
     if found.eight == "failed" and eight_applies:

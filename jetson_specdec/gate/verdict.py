@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from jetson_specdec.findings import Finding, Step
 
@@ -15,6 +15,7 @@ __all__ = ["EXIT_CODES", "CategoryVerdict", "Criterion", "CriterionState", "Loss
 Outcome = Literal["enable", "enable_limited", "marginal", "disable", "inconclusive", "incomplete", "invalid"]
 CriterionState = Literal["met", "failed", "undecided", "not_measured"]
 
+SCHEMA_VERSION: Final = 1
 EXIT_CODES: Final[Mapping[str, int]] = {
     "enable": 0,
     "disable": 10,
@@ -52,20 +53,6 @@ class Criterion:
     pairs: int = 0
     unit: str = "tok/s"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "name": self.name,
-            "before": self.before,
-            "after": self.after,
-            "change": self.change,
-            "interval": None if self.interval is None else list(self.interval),
-            "threshold": self.threshold,
-            "state": self.state,
-            "pairs": self.pairs,
-            "unit": self.unit,
-        }
-
 
 @frozen(kw_only=True)
 class CategoryVerdict:
@@ -83,15 +70,6 @@ class CategoryVerdict:
     criteria: tuple[Criterion, ...] = ()
     requests: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "category": self.category,
-            "outcome": self.outcome,
-            "criteria": [criterion.to_json() for criterion in self.criteria],
-            "requests": self.requests,
-        }
-
 
 @frozen(kw_only=True)
 class Lossless:
@@ -107,14 +85,6 @@ class Lossless:
     compared: int
     identical: int
     token_agreement: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "compared": self.compared,
-            "identical": self.identical,
-            "token_agreement": self.token_agreement,
-        }
 
 
 @frozen(kw_only=True)
@@ -157,16 +127,46 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form of `gate --json`; `reasons` are texts, their codes stand in `findings`."""
-        return {
-            "schema_version": 1,
-            "outcome": self.outcome,
-            "contract_outcome": self.contract_outcome,
-            "criteria": [criterion.to_json() for criterion in self.criteria],
-            "reasons": [finding.message for finding in self.reasons],
-            "findings": [finding.to_json() for finding in self.findings],
-            "next_steps": [step.to_json() for step in self.next_steps],
-            "categories": [category.to_json() for category in self.categories],
-            "lossless": None if self.lossless is None else self.lossless.to_json(),
-            "pairs": self.pairs,
-            "more_pairs": self.more_pairs,
+        from jetson_specdec.measurements.serial import strict_converter
+
+        data: dict[str, Any] = strict_converter().unstructure(self)
+        data["reasons"] = [finding.message for finding in self.reasons]
+        return {"schema_version": SCHEMA_VERSION, **data}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Verdict:
+        """Read a verdict back, strictly.
+
+        Raises:
+            ReportError: not a verdict, an unknown key, or a value of the wrong type.
+        """
+        from cattrs import BaseValidationError, transform_error
+
+        from jetson_specdec.errors import ReportError
+        from jetson_specdec.measurements.serial import parse_json, strict_converter
+
+        try:
+            given = dict(parse_json(data) if isinstance(data, str) else data)
+            version, texts = given.pop("schema_version"), list(given.pop("reasons"))
+            verdict: Verdict = strict_converter().structure({**given, "reasons": []}, cls)
+        except BaseValidationError as error:
+            raise ReportError("JSE617", reason="; ".join(transform_error(error)[:3])) from error
+        except (TypeError, ValueError, KeyError) as error:
+            raise ReportError("JSE617", reason=str(error)) from error
+        if version != SCHEMA_VERSION:
+            raise ReportError("JSE608", version=version, known=SCHEMA_VERSION)
+        said = {finding.message: finding for finding in reversed(verdict.findings)}
+        if not all(text in said for text in texts):
+            raise ReportError("JSE617", reason="a reason that is not among the findings")
+        return evolve(verdict, reasons=tuple(said[text] for text in texts))
+
+    @staticmethod
+    def schema() -> dict[str, Any]:
+        """Return the JSON Schema (2020-12) of a verdict."""
+        from jetson_specdec.measurements.schema import schema_of
+
+        replaced: dict[str, dict[str, Any]] = {
+            "schema_version": {"const": SCHEMA_VERSION},
+            "reasons": {"type": "array", "items": {"type": "string"}},
         }
+        return schema_of(Verdict, title="jetson-specdec verdict", replaced=replaced)

@@ -7,17 +7,16 @@ import json
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from jetson_specdec.errors import ReportError
-from jetson_specdec.findings import Finding, Severity
+from jetson_specdec.findings import Finding, Severity, Step
 from jetson_specdec.measurements.core import SCHEMA_VERSION, BenchReport
 
 if TYPE_CHECKING:
     from cattrs import Converter
 
-__all__ = ["from_json", "parse_json", "schema", "to_json"]
+__all__ = ["from_json", "parse_json", "schema", "strict_converter", "to_json"]
 
 
 def parse_json(text: str) -> Any:
@@ -34,14 +33,16 @@ def parse_json(text: str) -> Any:
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of our report format."""
-    file = resources.files(__package__).joinpath("bench_report.schema.json")
-    data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return data
+    from jetson_specdec.measurements.schema import schema_of
+
+    return schema_of(
+        BenchReport, title="jetson-specdec benchmark report", replaced={"schema_version": {"const": SCHEMA_VERSION}}
+    )
 
 
 def to_json(report: BenchReport) -> dict[str, Any]:
     """Return the JSON form; every number in it is finite."""
-    data: dict[str, Any] = _converter().unstructure(report)
+    data: dict[str, Any] = strict_converter().unstructure(report)
     return data
 
 
@@ -66,7 +67,7 @@ def from_json(data: Any) -> BenchReport:
     from cattrs import BaseValidationError, transform_error
 
     try:
-        report: BenchReport = _converter().structure(data, BenchReport)
+        report: BenchReport = strict_converter().structure(data, BenchReport)
     except BaseValidationError as error:
         raise ReportError("JSE607", reason="; ".join(transform_error(error)[:3])) from error
     except RecursionError as error:
@@ -78,11 +79,11 @@ def from_json(data: Any) -> BenchReport:
 
 
 @lru_cache(maxsize=1)
-def _converter() -> Converter:
+def strict_converter() -> Converter:
     """Make a converter that coerces nothing: "5" is not a number and 1 is not true."""
     from cattrs import Converter
 
-    converter = Converter(forbid_extra_keys=True)
+    converter = Converter(forbid_extra_keys=True, unstruct_collection_overrides={tuple: list})
 
     def exactly(kind: type, what: str) -> Any:
         def check(value: Any, _: Any) -> Any:
@@ -115,6 +116,12 @@ def _converter() -> Converter:
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise ValueError("not a finding") from error
 
+    def read_step(value: Any, _: Any) -> Step:
+        try:
+            return Step(kind=value["kind"], values=dict(value["values"]), command=value["command"])
+        except (TypeError, KeyError, ValueError) as error:
+            raise ValueError("not a step") from error
+
     def read_object(value: Any, _: Any) -> Any:
         if not isinstance(value, Mapping):
             raise ValueError(f"{value!r:.40} is not an object")
@@ -125,7 +132,9 @@ def _converter() -> Converter:
     converter.register_structure_hook(bool, exactly(bool, "true or false"))
     converter.register_structure_hook(float, finite)
     converter.register_structure_hook(Finding, read_finding)
+    converter.register_structure_hook(Step, read_step)
     converter.register_structure_hook_func(lambda kind: kind == Mapping[str, Any], read_object)
     converter.register_unstructure_hook(Finding, lambda finding: finding.to_json())
+    converter.register_unstructure_hook(Step, lambda step: step.to_json())
     converter.register_unstructure_hook(float, lambda value: value if math.isfinite(value) else None)
     return converter

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import attrs
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jetson_specdec.errors import ReportError
+from jetson_specdec.findings import Finding
+from jetson_specdec.measurements import (
+    Acceptance,
+    BenchConfig,
+    BenchReport,
+    Conditions,
+    RequestRecord,
+    Run,
+    decode_share,
+    merge_reports,
+    read_report,
+)
+from jetson_specdec.measurements.serial import schema
+
+number = st.none() | st.floats(0, 1e9, allow_nan=False)
+whole = st.none() | st.integers(0, 10**9)
+text = st.none() | st.text(max_size=12)
+acceptances = st.none() | st.builds(
+    Acceptance,
+    rate=number,
+    mean_length=number,
+    per_position=st.none() | st.lists(st.floats(0, 1), max_size=4).map(tuple),
+    state=st.sampled_from([None, "active", "idle", "reset", "absent", "legacy"]),
+    drafts=number,
+    source=text,
+)
+records = st.builds(
+    RequestRecord,
+    concurrency=st.integers(1, 64),
+    index=st.integers(0, 1000),
+    prompt_id=text,
+    category=text,
+    ttft_ms=number,
+    output_tokens=whole,
+    ok=st.booleans(),
+    token_ids=st.none() | st.lists(st.integers(0, 10**6), max_size=5).map(tuple),
+    acceptance=acceptances,
+)
+run_lists = st.lists(
+    st.builds(
+        Run,
+        concurrency=st.integers(1, 64),
+        ttft_ms_p50=number,
+        tpot_ms_p50=number,
+        throughput_tok_s=number,
+        completed=whole,
+        acceptance=acceptances,
+    ),
+    max_size=4,
+    unique_by=lambda run: run.concurrency,
+)
+reports = st.builds(
+    BenchReport,
+    model=text,
+    variant=text,
+    config=st.builds(BenchConfig, input_len=whole, temperature=number, ignore_eos=st.none() | st.booleans()),
+    runs=run_lists.map(tuple),
+    warnings=st.lists(st.text(max_size=10), max_size=3).map(tuple),
+    acceptance=acceptances,
+    conditions=st.builds(
+        Conditions,
+        power_mode=text,
+        throttled=st.none() | st.booleans(),
+        speculative_config=st.none() | st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5)),
+    ),
+    requests=st.lists(records, max_size=4).map(tuple),
+    findings=st.just(()) | st.just((Finding.of("JSD602", concurrencies=[8]),)),
+)
+
+
+@given(reports)
+@settings(max_examples=60)
+def test_round_trip_through_text(report):
+    text = json.dumps(report.to_json(), allow_nan=False)
+    assert BenchReport.from_json(text) == report
+    assert read_report(text) == report
+    jsonschema.validate(json.loads(text), schema())
+
+
+def small():
+    return BenchReport(model="org/m", runs=(Run(concurrency=1, throughput_tok_s=10.0),)).to_json()
+
+
+def test_the_contract_keys_stand_where_jetson_llm_benchmark_puts_them():
+    data = small()
+    for key in (
+        "skill", "runtime", "model", "sku", "generation", "product_line", "variant", "l4t", "benchmark_mode",
+        "container", "config", "runs", "warnings", "acceptance", "conditions", "requests", "schema_version",
+    ):  # fmt: skip
+        assert key in data
+    assert {"input_len", "output_len", "num_prompts"} <= set(data["config"])
+    run = data["runs"][0]
+    assert run["throughput_tok_s"] == 10.0
+    # A missing number is null, never 0.
+    for key in ("ttft_ms_p50", "ttft_ms_p99", "itl_ms_p50", "itl_ms_p99", "tpot_ms_p50", "e2e_latency_ms_p50"):
+        assert run[key] is None
+
+
+def test_schema_names_every_field():
+    document = schema()
+    jsonschema.Draft202012Validator.check_schema(document)
+    assert set(document["properties"]) == {field.name for field in attrs.fields(BenchReport)}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**small(), "surprise": 1}, document)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: data.update(surprise=1),
+        lambda data: data["runs"][0].update(throughput_tok_s="10"),
+        lambda data: data["runs"][0].update(concurrency=1.0),
+        lambda data: data["runs"][0].update(concurrency=True),
+        lambda data: data["runs"].append(dict(data["runs"][0])),
+        lambda data: data.update(schema_version=2),
+        lambda data: data.update(schema_version=True),
+        lambda data: data.pop("schema_version"),
+        lambda data: data.update(runs="none"),
+        lambda data: data.update(findings=[{"code": "JSD602"}]),
+        lambda data: data["conditions"].update(speculative_config=[]),
+        lambda data: data["conditions"].update(throttled=1),
+    ],
+)
+def test_own_format_is_read_strictly_and_refused_in_one_line(spoil):
+    data = small()
+    spoil(data)
+    with pytest.raises(ReportError) as caught:
+        BenchReport.from_json(data)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1", "nonsense", "null", '{"runs": []}', "\x00"])
+def test_own_format_refuses_other_texts(text):
+    with pytest.raises(ReportError):
+        BenchReport.from_json(text)
+
+
+def test_decode_share_uses_the_measured_end_to_end_time():
+    run = Run(
+        concurrency=1, ttft_ms_p50=500.0, tpot_ms_p50=20.0, e2e_latency_ms_p50=2000.0, completed=10,
+        total_output_tokens=510,
+    )  # fmt: skip
+    # n = 51: 50 · 20 ms = 1000 ms of 2000 ms.
+    assert decode_share(BenchReport(runs=(run,))) == pytest.approx(0.5)
+    # Missing: TTFT + decoding = 1500 ms.
+    assert decode_share(BenchReport(runs=(attrs.evolve(run, e2e_latency_ms_p50=None),))) == pytest.approx(1000 / 1500)
+    # A median answer much shorter than the mean one must not give more than the whole.
+    assert decode_share(BenchReport(runs=(attrs.evolve(run, e2e_latency_ms_p50=900.0),))) == pytest.approx(1000 / 1500)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        Run(concurrency=8, ttft_ms_p50=500.0, tpot_ms_p50=20.0),
+        Run(concurrency=1, ttft_ms_p50=500.0),
+        Run(concurrency=1, tpot_ms_p50=20.0),
+    ],
+)
+def test_decode_share_is_unknown_without_its_figures(run):
+    assert decode_share(BenchReport(config=BenchConfig(output_len=64), runs=(run,))) is None
+    assert decode_share(BenchReport(runs=(Run(concurrency=1, ttft_ms_p50=1.0, tpot_ms_p50=1.0),))) is None
+
+
+def test_merge_joins_concurrencies_and_fills_gaps():
+    one = BenchReport(model="org/m", config=BenchConfig(seed=1), runs=(Run(concurrency=8),))
+    two = BenchReport(model="org/m", l4t="38.4.0", config=BenchConfig(dataset="ours"), runs=(Run(concurrency=1),))
+    merged = merge_reports([one, two])
+    assert [run.concurrency for run in merged.runs] == [1, 8]
+    assert (merged.l4t, merged.config.seed, merged.config.dataset) == ("38.4.0", 1, "ours")
+
+
+@pytest.mark.parametrize(
+    ("reports", "code"),
+    [
+        ([], "JSE611"),
+        ([BenchReport(runs=(Run(concurrency=1),)), BenchReport(runs=(Run(concurrency=1),))], "JSE606"),
+        ([BenchReport(model="a"), BenchReport(model="b")], "JSE612"),
+    ],
+)
+def test_merge_refuses_what_is_not_one_arm(reports, code):
+    with pytest.raises(ReportError) as caught:
+        merge_reports(reports)
+    assert caught.value.code == code
+
+
+def test_acceptance_from_counts():
+    found = Acceptance.from_counts(
+        drafts=100, drafted_tokens=300, accepted_tokens=150, accepted_per_position=(80, 50, 20)
+    )
+    assert (found.rate, found.mean_length, found.per_position, found.state) == (0.5, 2.5, (0.8, 0.5, 0.2), "active")
+    assert Acceptance.from_counts(drafts=0, drafted_tokens=0, accepted_tokens=0).state == "idle"
