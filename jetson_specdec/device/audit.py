@@ -87,8 +87,7 @@ class AuditDetector:
         for name, key in (("memory_total_bytes", "total"), ("memory_available_bytes", "available")):
             kib = _number(sizes.get(key)) if isinstance(sizes, Mapping) else None
             if kib:
-                source = f"{SOURCE} (memory_kb)"
-                found.append(Observation(name=name, value=int(kib) * 1024, source=source, confidence="medium"))
+                found.append(Observation(name=name, value=int(kib) * 1024, source=f"{SOURCE} (memory_kb)"))
         sample = self._text("tegrastats_sample")
         stats = parse_tegrastats(sample) if sample else None
         if stats is not None and stats.ram_total_mib:

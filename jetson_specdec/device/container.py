@@ -24,7 +24,7 @@ class ContainerDetector:
     """Looks for the marker files of Docker and Podman, then at the control group of the first process."""
 
     name = "container"
-    priority = 50
+    priority = 44
 
     def detect(self, host: Host) -> Evidence:
         """Return `in_container`."""

@@ -33,7 +33,7 @@ class MemoryDetector:
     """
 
     name = "memory"
-    priority = 50
+    priority = 48
 
     def detect(self, host: Host) -> Evidence:
         """Return total and available memory in bytes."""

@@ -45,7 +45,7 @@ class PowerDetector:
     """Asks `nvpmodel -q`; where that is not there, reads the mode's id and looks its name up in the configuration."""
 
     name = "power"
-    priority = 50
+    priority = 46
 
     def detect(self, host: Host) -> Evidence:
         """Return the mode and whether it is a top mode."""
