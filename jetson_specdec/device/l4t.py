@@ -65,6 +65,7 @@ def parse_release_file(text: str) -> ReleaseFile | None:
     gcid = re.search(r"GCID:[ \t]*(\d+)", rest, re.IGNORECASE)
     number = gcid[1] if gcid else ""
     real = len(number) >= 6 and len(set(number)) > 1 and "EABI" in rest.upper()
+    real = real and not re.search(r"BOARD:[ \t]*(?:ci|docker|container|none|unknown)\b", rest, re.IGNORECASE)
     lowered = text.casefold()
     return ReleaseFile(l4t=_padded(found[1], found[2]), stub=not real or any(word in lowered for word in _STUB_WORDS))
 

@@ -16,7 +16,8 @@ from jetson_specdec.findings import Finding
 __all__ = ["merge", "runtime_for", "speculation_for"]
 
 _RANK: Mapping[Confidence, int] = {"high": 2, "medium": 1, "low": 0}
-GIB = 2**30
+_TRUE_OF_ANY_MACHINE = ("jtop", "detector-failed", "release-stub", "release-env-mismatch")
+"""Topics that detectors notice and that stay worth saying where there is no Jetson."""
 
 
 @frozen(kw_only=True)
@@ -220,7 +221,9 @@ def _not_a_jetson(ranked: Ranked, jetson: Observation, noticed: Iterable[Finding
     findings = [reason]
     if discrete is not None:
         findings.append(Finding.of("JSD104", **discrete))
-    findings += [item for item in noticed if item.topic == "jtop"]
+    findings += [item for item in noticed if item.topic in _TRUE_OF_ANY_MACHINE]
+    if ranked.value("in_container"):
+        findings.append(Finding.of("JSD160"))
     names = ("is_jetson", "memory_total_bytes", "memory_available_bytes", "gpu_name", "in_container")
     picked = {name: best for name in names if (best := ranked.best(name)) is not None}
     return _device(picked, tuple(findings))
