@@ -50,7 +50,8 @@ def command_findings(found: Found, args: Sequence[Arg], text: str) -> tuple[Find
     if defaulted:
         findings.append(Finding.of("JSD207", line=line, names=list(dict.fromkeys(defaulted))))
     findings += _comments(found, text)
-    findings += _broken_continuation(found, text)
+    obstacle = blocked(found, text)
+    findings += [obstacle] if obstacle else []
     findings += _lost_quotes(args, text)
     smart = [arg for arg in args if arg.value is not None and _is_smart_quoted(arg.value)]
     if smart:

@@ -71,8 +71,9 @@ _BARE_OPERAND = re.compile(r"[^ \t\r\n\\'\"`$]+")
 GAP = re.compile(r"(?:[ \t]|\r(?=\n)|\\\r?\n)*")
 _EOL = re.compile(r"\r?\n")
 _TILDE = re.compile(r"~[\w.+-]*")
-_NAME = re.compile(r"[A-Za-z_]\w*|\d+|[@*#?$!-]")
-_SIMPLE_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
+_NAME = re.compile(r"[A-Za-z_]\w*|\d+|[@*#?$!-]", re.ASCII)
+_SIMPLE_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
+_NAME_GOES_ON = re.compile(r"\\\r?\n(\w+)", re.ASCII)
 _OP = re.compile(r":[-+=?]|[-+=?]")
 _ASSIGN_ARRAY = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=\Z")
 _DOUBLE_RUN = re.compile(r"[^\"\\$`]+")
@@ -183,7 +184,7 @@ class WordReader:
             if match:
                 if pos == start and char == "~":
                     end = pos + len(_TILDE.match(text, pos, limit)[0])  # type: ignore[index]
-                    if end == limit or text[end] in "/ \t\r\n:;|&)":
+                    if end == limit or text[end] in "/ \t\r\n:;|&)=\\":
                         parts.append(Part(kind="tilde", start=pos, end=end, text=text[pos:end], seg=seg))
                         pos = end
                         continue
@@ -297,8 +298,11 @@ class WordReader:
             return end
         name = _SIMPLE_NAME.match(text, pos + 1, limit)
         if name:
-            parts.append(Part(kind="param", start=pos, end=name.end(), quote=quote, seg=seg, name=name[0]))
-            return name.end()
+            full, end = name[0], name.end()
+            while full[0].isidentifier() and (more := _NAME_GOES_ON.match(text, end, limit)):
+                full, end = full + more[1], more.end()
+            parts.append(Part(kind="param", start=pos, end=end, quote=quote, seg=seg, name=full))
+            return end
         parts.append(Part(kind="text", start=pos, end=pos + 1, text="$", quote=quote, seg=seg))
         return pos + 1
 

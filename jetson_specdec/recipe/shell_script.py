@@ -7,10 +7,12 @@ text that character was written and in which quoting, so that places can be mapp
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from attrs import frozen
+from attrs import field, frozen
 
 from jetson_specdec.errors import UneditableError
 from jetson_specdec.recipe.shell_lexer import Part
@@ -105,7 +107,7 @@ class Script:
     text: str
     parent: Script | None = None
     origins: Sequence[Origin] = ()
-    holes: dict[int, Run] = {}  # noqa: RUF012 (an attrs field, never changed)
+    holes: dict[int, Run] = field(factory=dict)
     layer: str = ""
 
     def to_root(self, start: int, end: int) -> tuple[int, int]:
@@ -158,10 +160,9 @@ def encode(text: str, context: Context) -> str:
     if context in ("double", "body"):
         special = '\\$`"' if context == "double" else "\\$`"
         return "".join("\\" + char if char in special else char for char in text)
-    if "\n" in text or context == "elsewhere":
+    if context == "elsewhere":
         raise ValueError(context)
-    keep = " " if context == "joined" else ""
-    return "".join(char if char in _SAFE or char in keep or ord(char) > 126 else "\\" + char for char in text)
+    return _quoted(text)
 
 
 def lift(script: Script, edits: Sequence[Edit], line: int) -> list[Edit]:
@@ -176,24 +177,61 @@ def lift(script: Script, edits: Sequence[Edit], line: int) -> list[Edit]:
     return list(edits)
 
 
+_BETWEEN = re.compile(r"(?:['\"$]|\\\r?\n)*\Z")
+_OPEN = {"single": "'", "double": '"', "ansi": "$'"}
+_CLOSE = {"single": "'", "double": '"', "ansi": "'"}
+
+
 def _lift_one(script: Script, edit: Edit, line: int) -> Edit:
+    """Carry one change to the parent: what is put in leaves the quoting as the replaced characters left it."""
+    assert script.parent is not None
     insert = edit.start == edit.end
     covered = script.origins[max(edit.start - 1, 0) : edit.start] if insert else script.origins[edit.start : edit.end]
-    segments = {(origin.context, origin.seg) for origin in covered}
-    joined = any(context == "joined" for context, _ in segments)
-    if joined:
-        segments = {(context, seg) for context, seg in segments if context != "joined"}
-    if not covered or (len(segments) != 1 and not (joined and all(context == "bare" for context, _ in segments))):
-        raise UneditableError("JSE212", line=line, type=edit.text.strip())
-    context: Context = next(iter(segments))[0]
-    if context == "bare" and script.layer in ("ssh", "eval", "tmux", "screen"):
-        context = "joined"
-    try:
-        pieces = tuple((piece if layout else encode(piece, context), layout) for piece, layout in edit.pieces)
-    except ValueError as error:
-        raise UneditableError("JSE212", line=line, type=edit.text.strip()) from error
+    outer = script.parent.text
+    refusal = UneditableError("JSE212", line=line, type=edit.text.strip())
+    if not covered or any(origin.context == "elsewhere" for origin in covered):
+        raise refusal
+    for left, right in itertools.pairwise(covered):
+        gap = outer[left.end : right.start] if left.end <= right.start else None
+        same = left.start == right.start and left.end == right.end
+        joined = "joined" in (left.context, right.context)
+        if not same and (gap is None or not (joined or _BETWEEN.match(gap))):
+            raise refusal
+    first, last = covered[0].context, covered[-1].context
     start = covered[-1].end if insert else covered[0].start
+    try:
+        pieces = _encoded(edit.pieces, last if insert else first, joined=script.layer in JOINING)
+    except ValueError as error:
+        raise refusal from error
+    if not insert and covered[0].seg != covered[-1].seg and first != last:
+        pieces = ((_CLOSE.get(first, ""), True), (_OPEN.get(last, ""), True)) if not edit.text else pieces
+        if edit.text:
+            pieces = (*pieces, (_CLOSE.get(first, ""), True), (_OPEN.get(last, ""), True))
     return Edit(start, covered[-1].end, pieces)
+
+
+JOINING = frozenset({"ssh", "eval", "tmux"})
+"""Layers that join their arguments with blanks."""
+
+
+def _encoded(
+    pieces: Sequence[tuple[str, bool]], context: Context, *, joined: bool
+) -> tuple[tuple[str, bool], ...]:
+    if context not in ("bare", "joined"):
+        return tuple((piece if layout else encode(piece, context), layout) for piece, layout in pieces)
+    text = "".join(" " if layout else piece for piece, layout in pieces)
+    if joined:
+        words = [_quoted(word) if word else "" for word in text.split(" ")]
+        return ((" ".join(words), False),)
+    return ((_quoted(text), False),)
+
+
+def _quoted(text: str) -> str:
+    """Quote text where nothing is quoted yet."""
+    if all(char in _SAFE for char in text):
+        return text
+    quoted = ["'" + encode(text, "single") + "'", '"' + encode(text, "double") + '"']
+    return min(quoted, key=lambda one: ("'\\''" in one, len(one)))
 
 
 def nested(fields: Sequence[Field], parent: Script, layer: str) -> Script:
@@ -201,11 +239,11 @@ def nested(fields: Sequence[Field], parent: Script, layer: str) -> Script:
     text: list[str] = []
     origins: list[Origin] = []
     holes: dict[int, Run] = {}
-    for number, field in enumerate(fields):
+    for number, one in enumerate(fields):
         if number:
             text.append(" ")
-            origins.append(Origin(fields[number - 1].end, field.start, "joined", field.start))
-        for run in field.runs:
+            origins.append(Origin(fields[number - 1].end, one.start, "joined", one.start))
+        for run in one.runs:
             _add_run(run, text, origins, holes)
     return Script(text="".join(text), parent=parent, origins=origins, holes=holes, layer=layer)
 

@@ -182,8 +182,8 @@ class Expander:
             for blank in (*_BLANKS.finditer(text), None):
                 end = blank.start() if blank else len(text)
                 if end > at:
-                    place = (run.start + at, run.start + end) if run.plain else None
-                    start, stop = place or (run.start, run.end)
+                    start, stop = (run.start + at, run.start + end) if run.plain else (run.start, run.end)
+                    place = (start, stop) if run.context != "elsewhere" else None
                     yield run._replace(
                         text=text[at:end], start=start, end=stop, quoted=False, site=place, came="variable"
                     )
@@ -208,14 +208,18 @@ class Expander:
         if part.quote != "bare":
             yield from (marked(run) for run in self.runs(read_double(text, start, end, part.seg)))
             return
-        for number, word in enumerate(read_words(text, start, end)):
-            if number:
+        at_blank = start
+        for word in read_words(text, start, end):
+            if word.start > at_blank:
                 yield None
+            at_blank = word.end
             for at, field in enumerate(self.word(word)):
                 if at:
                     yield None
                 site = (field.start, field.end)
                 yield from (marked(run)._replace(site=site, came="operand") for run in field.runs)
+        if at_blank < end:
+            yield None
 
     def _alternative(self, part: Part, binding: Binding) -> Iterator[Piece]:
         if binding.kind == "array":
@@ -271,9 +275,8 @@ def _assemble(pieces: Sequence[Piece], word: Word) -> list[Field]:
     groups = [group for group in groups if any(run.text is None or run.text or run.quoted for run in group)]
     fields: list[Field] = []
     for group in groups:
-        sites = {run.site for run in group}
-        own = next(iter(sites)) if len(sites) == 1 else None
         came = group[0].came
+        own = _site(group)
         place = own if len(groups) > 1 or came == "array" else None
         start, end = place or (word.start, word.end)
         fields.append(
@@ -289,3 +292,14 @@ def _assemble(pieces: Sequence[Piece], word: Word) -> list[Field]:
             )
         )
     return fields
+
+
+def _site(group: Sequence[Run]) -> tuple[int, int] | None:
+    """Return the one place where all of an argument is written, if it is not the word itself."""
+    sites = {run.site for run in group}
+    if len(sites) == 1:
+        return group[0].site
+    first, last = group[0].site, group[-1].site
+    if all(run.came == "variable" for run in group) and first and last and first[0] < last[1]:
+        return first[0], last[1]
+    return None
