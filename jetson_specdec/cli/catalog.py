@@ -31,10 +31,7 @@ def catalog(
         Print as JSON.
     """
     known = catalog_of(catalog)
-    if target is None:
-        found = _targets(known)
-    else:
-        found = _one(known, target)
+    found = _targets(known) if target is None else _one(known, target)
     if json:
         print_json(found)
         return 0

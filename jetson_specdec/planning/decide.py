@@ -48,6 +48,8 @@ def decide(situation: Situation, *, strategies: Sequence[Strategy] | None = None
     if _blocking(broken):
         return draft.unchanged("refuse", (*broken, *_without_blocking(found)), _reject_all(asked, broken))
     found += broken
+    if situation.command.blocked is not None:
+        found += _without_blocking((situation.command.blocked,))
     board, runtime, ceiling = checks.board(situation), checks.runtime(situation), checks.ceiling(situation)
     workload = checks.workload(situation)
     if situation.speculation.active:
@@ -195,7 +197,7 @@ class _Draft:
         return default_utilization(self.situation.release)
 
     def _secrets(self) -> tuple[str, ...]:
-        from jetson_specdec.recipe.redact import secrets_of
+        from jetson_specdec.recipe.masking import secrets_of
 
         return secrets_of(self.situation.command)
 

@@ -53,7 +53,7 @@ class FileChange:
 
     def masked(self) -> tuple[str, str, bool]:
         """Return both texts with secrets masked, and whether anything was."""
-        from jetson_specdec.recipe.redact import redact
+        from jetson_specdec.recipe.masking import redact
 
         before, hid_before = redact(self.before, self.secrets)
         after, hid_after = redact(self.after, self.secrets)
@@ -140,7 +140,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form of `plan --json`, secrets masked."""
-        from jetson_specdec.recipe.redact import redact
+        from jetson_specdec.recipe.masking import redact
 
         before, after, hidden = self.recipe.masked()
         serve_args = []
