@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, field, frozen
 
 from jetson_specdec.errors import EndpointError, OptionError
+from jetson_specdec.loadgen.allotment import Batch, allot
 from jetson_specdec.loadgen.client import Api, Client
 from jetson_specdec.loadgen.conditions import ConditionSampler, mean_power
 from jetson_specdec.loadgen.connection import Connection, Network
@@ -198,38 +199,26 @@ class Benchmark:
         # Token ids can only be sent to the completions endpoint.
         return "completions" if any(prompt.token_ids is not None for prompt in prompts) else self.api
 
-    def _allot(self) -> list[_Batch]:
-        """Give each run its warm-up prompts and its own prompts."""
-        warmups = [self.warmup if self.warmup is not None else max(c, 2) for c in self.concurrency]
+    def _allot(self) -> list[Batch]:
         wanted = self.num_prompts or DEFAULT_PROMPTS_PER_RUN
-        needed = wanted * len(self.concurrency) + sum(warmups)
+        warmups = [self.warmup if self.warmup is not None else max(c, 2) for c in self.concurrency]
         source = as_prompt_set(
-            self.prompts, count=needed, input_len=self.input_len, vocabulary=self.vocabulary, seed=self.seed
+            self.prompts,
+            count=wanted * len(self.concurrency) + sum(warmups),
+            input_len=self.input_len,
+            vocabulary=self.vocabulary,
+            seed=self.seed,
         )
-        if not source.prompts:
-            raise OptionError("JSE670", name=source.name, needed=needed, present=0)
-        arranged = source.arranged(self.seed).salted(self.salt)
-        pool = list(arranged.prompts)
-        reused = False
-        if len(pool) < needed:
-            if self.num_prompts is None and not self.allow_reuse:
-                wanted = (len(pool) - sum(warmups)) // len(self.concurrency)
-            if wanted < 1 or (self.num_prompts is not None and not self.allow_reuse):
-                raise OptionError("JSE670", name=source.name, needed=needed, present=len(pool))
-            reused = self.allow_reuse
-        taken = iter(range(10**9))
-        batches = []
-        # All warm-up prompts come first, so that a change of `num_prompts` leaves them as they are.
-        heads = [[pool[next(taken) % len(pool)] for _ in range(count)] for count in warmups]
-        for concurrency, head in zip(self.concurrency, heads, strict=True):
-            measured = [pool[next(taken) % len(pool)] for _ in range(wanted)]
-            batches.append(
-                _Batch(concurrency=concurrency, warmup=head, measured=measured, name=source.name, reused=reused)
-            )
-        return batches
+        return allot(
+            source.arranged(self.seed).salted(self.salt),
+            dict(zip(self.concurrency, warmups, strict=True)),
+            wanted=wanted,
+            fewer=self.num_prompts is None,
+            reuse=self.allow_reuse,
+        )
 
     async def _measure(
-        self, client: Client, side: ServerSide, sampler: ConditionSampler | None, batches: list[_Batch]
+        self, client: Client, side: ServerSide, sampler: ConditionSampler | None, batches: list[Batch]
     ) -> BenchReport:
         from datetime import datetime, timezone
 
@@ -277,7 +266,7 @@ class Benchmark:
             )
         )
 
-    async def _warm_up(self, client: Client, batch: _Batch) -> None:
+    async def _warm_up(self, client: Client, batch: Batch) -> None:
         """Send the warm-up requests; the first one settles what the server understands.
 
         Raises:
@@ -297,7 +286,7 @@ class Benchmark:
             if not any(answer.ok for answer in results):
                 raise EndpointError("JSE669", url=self.base_url, reason=failure)
 
-    async def _one_run(self, client: Client, batch: _Batch, begin: float) -> list[_Sent]:
+    async def _one_run(self, client: Client, batch: Batch, begin: float) -> list[_Sent]:
         """Keep `concurrency` requests in flight until all prompts are answered."""
         waiting = iter(batch.measured)
         done: list[_Sent] = []
@@ -323,7 +312,7 @@ class Benchmark:
         await asyncio.gather(*(worker() for _ in range(batch.concurrency)))
         return sorted(done, key=lambda sent: sent.index)
 
-    async def _records(self, client: Client, batch: _Batch, answers: list[_Sent]) -> tuple[list[RequestRecord], bool]:
+    async def _records(self, client: Client, batch: Batch, answers: list[_Sent]) -> tuple[list[RequestRecord], bool]:
         """Read the answers; where the server counted no tokens ask its `/tokenize`."""
         records = []
         by_server = True
@@ -345,7 +334,7 @@ class Benchmark:
             )
         return records, by_server
 
-    def _report(self, client: Client, batches: list[_Batch], conditions: Conditions) -> BenchReport:
+    def _report(self, client: Client, batches: list[Batch], conditions: Conditions) -> BenchReport:
         device = self.device
         family = device.family if device is not None else None
         sku = _SKU.get(family or "")
@@ -371,17 +360,6 @@ class Benchmark:
             ),
             conditions=conditions,
         )
-
-
-@frozen(kw_only=True)
-class _Batch:
-    """The prompts of one run."""
-
-    concurrency: int
-    warmup: list[Prompt]
-    measured: list[Prompt]
-    name: str
-    reused: bool
 
 
 @frozen(kw_only=True)

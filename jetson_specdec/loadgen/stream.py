@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from jetson_specdec.measurements import Acceptance, RequestRecord
 
@@ -24,7 +24,7 @@ __all__ = ["Answer", "Piece", "events", "read_answer"]
 Piece = tuple[float, bytes]
 """Bytes as they arrived, and when: seconds since sending."""
 
-_CONTENT = ("content", "reasoning", "reasoning_content", "tool_calls", "function_call", "refusal", "audio")
+_CONTENT = ("reasoning", "reasoning_content", "content", "tool_calls", "function_call", "refusal", "audio")
 
 
 @frozen(kw_only=True)
@@ -141,64 +141,83 @@ def read_answer(pieces: Sequence[Piece], *, failure: str | None = None) -> Answe
         pieces: bytes and arrival times, in order.
         failure: what the client saw go wrong (connection, status, time-out); it wins over what the stream says.
     """
-    times: list[float] = []
-    texts: list[str] = []
-    token_ids: list[int] = []
-    usage: Mapping[str, Any] = {}
-    finish: str | None = None
-    error = failure
-    acceptance: Acceptance | None = None
-    done = False
+    reader = _Reader(error=failure)
     for at, data in events(pieces):
         if data.strip() == b"[DONE]":
-            done = True
+            reader.done = True
             break
         try:
             chunk = json.loads(data)
-        except ValueError:
-            error = error or "malformed chunk"
-            continue
-        if not isinstance(chunk, dict):
-            error = error or "malformed chunk"
-            continue
+        except (ValueError, RecursionError):
+            chunk = None
+        reader.take(at, chunk)
+    return reader.answer()
+
+
+@define
+class _Reader:
+    """Puts chunks together; a chunk of any shape is a token, something else, or an error, never an exception."""
+
+    error: str | None
+    times: list[float] = field(factory=list)
+    texts: list[str] = field(factory=list)
+    token_ids: list[int] = field(factory=list)
+    usage: Mapping[str, Any] = field(factory=dict)
+    finish: str | None = None
+    acceptance: Acceptance | None = None
+    done: bool = False
+
+    def take(self, at: float, chunk: Any) -> None:
+        if not isinstance(chunk, dict) or not isinstance(chunk.get("choices") or [], list):
+            self.error = self.error or "malformed chunk"
+            return
         if chunk.get("error"):
-            error = error or _error_text(chunk["error"])
-            continue
-        usage = chunk.get("usage") or usage
-        acceptance = _acceptance(chunk) or acceptance
-        choices = chunk.get("choices")
-        if not choices:
-            continue
-        choice = choices[0]
-        finish = choice.get("finish_reason") or finish
+            self.error = self.error or _error_text(chunk["error"])
+            return
+        self.usage = _mapping(chunk.get("usage")) or self.usage
+        self.acceptance = _acceptance(chunk) or self.acceptance
+        if not chunk.get("choices"):
+            return
+        choice = _mapping(chunk["choices"][0])
+        ended = choice.get("finish_reason")
+        self.finish = str(ended) if ended else self.finish
         delta = choice.get("delta")
+        delta = None if delta is None else _mapping(delta)
         role_only = delta is not None and "role" in delta and not any(delta.get(key) for key in _CONTENT)
-        if role_only and not choice.get("finish_reason"):
-            continue
-        times.append(at)
-        texts.append(_text(choice, delta))
-        token_ids.extend(choice.get("token_ids") or ())
-    if error is None and not times:
-        error = "no token arrived"
-    if error is None and not done and finish is None:
-        error = "the stream ended without a finish reason"
-    details = usage.get("prompt_tokens_details") or {}
-    return Answer(
-        times_s=tuple(times),
-        text="".join(texts),
-        finish_reason=finish,
-        input_tokens=_count(usage.get("prompt_tokens")),
-        output_tokens=_count(usage.get("completion_tokens")) or None,
-        cached_tokens=_count(details.get("cached_tokens")),
-        token_ids=tuple(token_ids) or None,
-        error=error,
-        acceptance=acceptance,
-    )
+        if role_only and not ended:
+            return
+        self.times.append(at)
+        self.texts.append(_text(choice, delta))
+        ids = choice.get("token_ids")
+        if isinstance(ids, list):
+            self.token_ids.extend(item for item in ids if isinstance(item, int))
+
+    def answer(self) -> Answer:
+        if self.error is None and not self.times:
+            self.error = "no token arrived"
+        if self.error is None and not self.done and self.finish is None:
+            self.error = "the stream ended without a finish reason"
+        return Answer(
+            times_s=tuple(self.times),
+            text="".join(self.texts),
+            finish_reason=self.finish,
+            input_tokens=_count(self.usage.get("prompt_tokens")),
+            output_tokens=_count(self.usage.get("completion_tokens")) or None,
+            cached_tokens=_count(_mapping(self.usage.get("prompt_tokens_details")).get("cached_tokens")),
+            token_ids=tuple(self.token_ids) or None,
+            error=self.error,
+            acceptance=self.acceptance,
+        )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _text(choice: Mapping[str, Any], delta: Mapping[str, Any] | None) -> str:
     if delta is None:
-        return choice.get("text") or ""
+        text = choice.get("text")
+        return text if isinstance(text, str) else ""
     return "".join(delta[key] for key in _CONTENT[:3] if isinstance(delta.get(key), str))
 
 
@@ -211,7 +230,7 @@ def _error_text(error: Any) -> str:
 
 
 def _acceptance(chunk: Mapping[str, Any]) -> Acceptance | None:
-    if not chunk.get("metrics"):
+    if not _mapping(_mapping(chunk.get("metrics")).get("speculative_decoding")):
         return None
     from jetson_specdec.logs.metrics import SpecMetrics
 
