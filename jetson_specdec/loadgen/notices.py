@@ -30,26 +30,26 @@ def findings_of(
     """
     found: list[Finding] = []
     if report.config.dataset == "random":
-        found.append(Finding.of("JSD662"))
+        found.append(Finding.of("JSD689"))
     if reused:
         found.append(Finding.of("JSD670"))
     if not counted_by_server:
         unknown = sum(record.ok and record.output_tokens is None for record in report.requests)
-        found.append(Finding.of("JSD661", count=unknown) if unknown else Finding.of("JSD660"))
+        found.append(Finding.of("JSD688", count=unknown) if unknown else Finding.of("JSD687"))
     for run in report.runs:
         if run.failed:
             sent = run.failed + (run.completed or 0)
             error = next((r.error for r in report.requests_at(run.concurrency) if not r.ok), None)
-            found.append(Finding.of("JSD663", failed=run.failed, sent=sent, concurrency=run.concurrency, error=error))
+            found.append(Finding.of("JSD690", failed=run.failed, sent=sent, concurrency=run.concurrency, error=error))
         rate = run.prefix_hit_rate
         if rate is not None and rate > PREFIX_HIT_RATE:
-            found.append(Finding.of("JSD665", rate=rate, concurrency=run.concurrency))
+            found.append(Finding.of("JSD692", rate=rate, concurrency=run.concurrency))
     done = [record for record in report.requests if record.ok]
     early = [record for record in done if record.finish_reason == "stop"]
     if early and len(early) == len(done):
         lengths = [record.output_tokens for record in early if record.output_tokens is not None]
         mean = sum(lengths) / len(lengths) if lengths else None
-        found.append(Finding.of("JSD664", mean=mean, asked=output_len))
+        found.append(Finding.of("JSD691", mean=mean, asked=output_len))
     return found + _of_conditions(report, metrics=metrics)
 
 
@@ -59,13 +59,13 @@ def _of_conditions(report: BenchReport, *, metrics: bool) -> list[Finding]:
     if not metrics:
         found.append(Finding.of("JSD672"))
     if conditions.foreign_requests:
-        found.append(Finding.of("JSD666"))
+        found.append(Finding.of("JSD693"))
     if conditions.throttled:
-        found.append(Finding.of("JSD667", temperature=conditions.temperature_c_max))
+        found.append(Finding.of("JSD694", temperature=conditions.temperature_c_max))
     if conditions.power_mode is not None and conditions.power_mode_is_max is False:
-        found.append(Finding.of("JSD668", mode=conditions.power_mode))
+        found.append(Finding.of("JSD695", mode=conditions.power_mode))
     if conditions.gpu_processes:
-        found.append(Finding.of("JSD669", names=list(conditions.gpu_processes)))
+        found.append(Finding.of("JSD696", names=list(conditions.gpu_processes)))
     if conditions.swap_growth_bytes is not None and conditions.swap_growth_bytes > SWAP_BYTES:
         found.append(Finding.of("JSD671", grown=conditions.swap_growth_bytes))
     if report.config.temperature:
