@@ -200,9 +200,9 @@ def edit_config(
         elif _plain(entry.value) != _plain(value):
             start, end = _extent(config, entry)
             style = as_json or isinstance(entry.value, str)
-            lines = _render(entry.key, value, indent=indent, newline=newline, as_json=style)
+            body = _render(entry.key, value, indent=indent, newline=newline, as_json=style)
             tail = newline if config.text[:end].endswith("\n") else ""
-            splices.append((start, end, lines + tail))
+            splices.append((start, end, body + tail))
             expected[entry.key] = _as_read(value, style)
     if appended and config.flow:
         splices.append(_append_flow(config, appended))

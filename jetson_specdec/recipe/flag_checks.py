@@ -23,6 +23,8 @@ _WORTH_SAYING_TWICE = (
     "speculative-config",
 )
 
+_CURLY = "“”„«»‘’‚"
+
 
 def check(flags: ServeFlags) -> tuple[Finding, ...]:
     """Return the findings about the flags, in reading order, each once."""
@@ -33,6 +35,7 @@ def check(flags: ServeFlags) -> tuple[Finding, ...]:
         *_values(flags),
         *_duplicates(flags),
         *_extras(flags),
+        *_words(flags),
         *_config(flags),
     ]
     unique: dict[tuple[str, str], Finding] = {}
@@ -72,21 +75,22 @@ def _bare(suggestion: str | None) -> str | None:
 
 
 def _values(flags: ServeFlags) -> Iterator[Finding]:
-    from jetson_specdec.recipe.flags import INTEGERS
+    from jetson_specdec.recipe.flags import INTEGERS, whole_number
 
     for found in flags.occurrences:
         if found.missing and found.known:
             yield Finding.of("JSD246", flag=found.spelled)
-        elif found.known and found.inline and found.arity == "none":
+        elif found.known and found.arity == "none" and (found.inline or (found.origin == "config" and found.values)):
             yield Finding.of("JSD247", flag=found.spelled, value=found.text, wanted="no value")
     if flags.utilization.state == "invalid" and flags.utilization.text:
         yield Finding.of(
             "JSD247", flag="--gpu-memory-utilization", value=flags.utilization.text, wanted="a number above 0, up to 1"
         )
+    # vLLM converts every occurrence, also one that a later one replaces.
     for name in INTEGERS:
-        reading = flags.number(name)
-        if reading.state == "invalid" and reading.text:
-            yield Finding.of("JSD247", flag=f"--{name}", value=reading.text, wanted="a whole number")
+        for found in flags.all(name):
+            if found.value is not None and whole_number(name, found.value) is None:
+                yield Finding.of("JSD247", flag=f"--{name}", value=found.value, wanted="a whole number")
 
 
 def _duplicates(flags: ServeFlags) -> Iterator[Finding]:
@@ -109,12 +113,23 @@ def _extras(flags: ServeFlags) -> Iterator[Finding]:
         yield Finding.of("JSD250", word=word)
 
 
+def _words(flags: ServeFlags) -> Iterator[Finding]:
+    for index in flags.opaque:
+        yield Finding.of("JSD280", word=shown(flags.command.args[index]))
+    for arg in flags.command.args:
+        word = arg.value
+        if word and not word.isascii() and (word[0] in _CURLY or word[-1] in _CURLY) and "{" not in word:
+            yield Finding.of("JSD281", word=word, suggestion=word.strip(_CURLY))
+
+
 def _config(flags: ServeFlags) -> Iterator[Finding]:
     for found in flags.occurrences:
         if found.name == "config" and found.origin == "cli" and (found.inline or found.spelled != "--config"):
             yield Finding.of("JSD251", word=found.spelled, path=found.text)
     config = flags.config
     named = flags.config_path
+    if [arg.value for arg in flags.command.args].count("--config") > 1:
+        yield Finding.of("JSD282")
     if named is not None and not named.lower().endswith((".yaml", ".yml")) and not any(sign in named for sign in "$`"):
         yield Finding.of("JSD255", path=named)
     if config is None:

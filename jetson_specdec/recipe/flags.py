@@ -25,14 +25,15 @@ __all__ = ["Reading", "ServeFlags", "State"]
 
 State = Literal["absent", "value", "unresolved", "invalid"]
 
-INTEGERS = (
-    "max-model-len",
-    "max-num-seqs",
-    "max-num-batched-tokens",
-    "tensor-parallel-size",
-    "kv-cache-memory-bytes",
-    "port",
-)
+# Whole numbers; those that are true may have a suffix (`8k`). vLLM 0.32 `engine/arg_utils.py`.
+INTEGERS = {
+    "max-model-len": True,
+    "max-num-batched-tokens": True,
+    "kv-cache-memory-bytes": True,
+    "max-num-seqs": False,
+    "tensor-parallel-size": False,
+    "port": False,
+}
 
 
 @frozen(kw_only=True)
@@ -72,7 +73,9 @@ class ServeFlags:
         model_index: index in `command.args` of the word that names the model (the positional, or the word holding
             the value of `--model`); None where it comes from the config file or is missing.
         extras: indexes of words that vLLM would not recognise (a second positional).
+        opaque: indexes of words from outside the recipe (an array, an unquoted variable) that may hold any flags.
         separator: index of a bare `--`, after which vLLM reads no flags.
+        unread_config: the `--config` file as named, where it could not be read: what it sets is not known.
         findings: what was noticed; a blocking one means that vLLM would not start with this text, or serves
             something else than it says.
     """
@@ -86,6 +89,7 @@ class ServeFlags:
     extras: tuple[int, ...] = ()
     opaque: tuple[int, ...] = ()
     separator: int | None = None
+    unread_config: str | None = None
     findings: tuple[Finding, ...] = ()
     _last: Mapping[str, Occurrence] = field(factory=dict, repr=False, eq=False, alias="last_by_name")
 
@@ -100,16 +104,16 @@ class ServeFlags:
             release: which vLLM this is, as far as known; it decides which flags exist and what a shortened one means.
             config: the command's `--config` file (`find_config`), or None.
         """
-        from jetson_specdec.engine.flags import flag_table
+        from jetson_specdec.recipe.config_file import config_reference
         from jetson_specdec.recipe.flag_checks import check
         from jetson_specdec.recipe.model_word import find_model
 
-        table = flag_table()
-        walked = walk(command.args, table, release)
-        from_file = tuple(config_occurrences(config, table, release)) if config is not None else ()
+        walked = walk(command.args, release)
+        from_file = tuple(config_occurrences(config, release)) if config is not None else ()
         occurrences = from_file + walked.occurrences
         last = {found.name: found for found in occurrences if found.known and found.key is None}
         model = find_model(command, walked, from_file, release)
+        unread = config_reference(command) if config is None or not config.found else None
         flags = cls(
             command=command,
             release=release,
@@ -120,6 +124,7 @@ class ServeFlags:
             extras=model.extras,
             opaque=walked.opaque,
             separator=walked.separator,
+            unread_config=unread,
             last_by_name=last,
         )
         from attrs import evolve
@@ -135,9 +140,8 @@ class ServeFlags:
         """
         found = self._last.get(name)
         if found is None:
-            if self.config is not None and not self.config.found:
-                # Whether it is set stands in a file that could not be read.
-                return Reading(state="unresolved", text=self.config.named, origin="config")
+            if self.unread_config is not None:
+                return Reading(state="unresolved", text=self.unread_config, origin="config")
             return Reading()
         if found.arity == "none" or (found.boolean and not found.values):
             text = "false" if found.negated else "true"
@@ -154,7 +158,7 @@ class ServeFlags:
 
     def has(self, name: str) -> bool:
         """Whether a boolean flag is on."""
-        return self.get(name).value == "true"
+        return bool(self.get(name).value == "true")
 
     def text_of(self, name: str) -> str | None:
         """Return a flag's value as text, or None where absent or not known."""
@@ -163,7 +167,7 @@ class ServeFlags:
 
     def number(self, name: str) -> Reading:
         """Return a flag's value as a whole number, read as vLLM reads it (`8k` is 8000, `8K` is 8192)."""
-        return _typed(self.get(name), lambda text: human_int(text, auto=name == "max-model-len"))
+        return _typed(self.get(name), lambda text: whole_number(name, text))
 
     # --- the flags that matter here -----------------------------------------------------------------------------------
 
@@ -297,6 +301,16 @@ def _typed(reading: Reading, convert: Any) -> Reading:
         origin=reading.origin,
         occurrence=reading.occurrence,
     )
+
+
+def whole_number(name: str, text: str) -> int | None:
+    """Return a flag's value as a whole number; None where vLLM would refuse it."""
+    if INTEGERS.get(name, True):
+        return human_int(text, auto=name == "max-model-len")
+    try:
+        return int(text)
+    except ValueError:
+        return None
 
 
 def _fraction(text: str) -> float | None:

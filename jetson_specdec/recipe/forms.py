@@ -56,10 +56,9 @@ def _json_form(text: str) -> Form | None:
 
 def _known_keys(keys: list[str]) -> bool:
     """Whether one of the keys is a flag of vLLM."""
-    from jetson_specdec.engine.flags import flag_table
+    from jetson_specdec.recipe.occurrences import resolve
 
-    table = flag_table()
-    return any(table.resolve(f"--{key}").kind in ("exact", "alias", "retired") for key in keys)
+    return any(resolve(f"--{key}").kind in ("exact", "alias", "retired") for key in keys)
 
 
 def _config_keys(text: str, key: re.Pattern[str]) -> list[str] | None:

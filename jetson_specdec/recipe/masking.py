@@ -100,11 +100,10 @@ def redact_args(words: Sequence[str], occurrences: Iterable[Occurrence]) -> list
 
 def secrets_of(command: ServeCommand) -> tuple[str, ...]:
     """Return the secret values that stand literally in a command: keys on its command line and in its environment."""
-    from jetson_specdec.engine.flags import flag_table
     from jetson_specdec.recipe.occurrences import walk
 
     found = {value for name, value in command.env.items() if value and is_secret_name(name)}
-    for occurrence in walk(command.args, flag_table()).occurrences:
+    for occurrence in walk(command.args).occurrences:
         if occurrence.name in _SECRET_FLAGS:
             found.update(value for value in occurrence.values if value)
     return tuple(sorted(found))

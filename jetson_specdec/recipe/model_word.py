@@ -15,7 +15,7 @@ from attrs import frozen
 
 from jetson_specdec.findings import Finding
 from jetson_specdec.recipe.core import Arg, ServeCommand
-from jetson_specdec.recipe.occurrences import Occurrence, Walk, shown
+from jetson_specdec.recipe.occurrences import Occurrence, Walk, resolve, shown
 
 if TYPE_CHECKING:
     from jetson_specdec.engine.core import EngineRelease
@@ -125,9 +125,7 @@ def find_model(
 
 
 def _typographic(word: str) -> bool:
-    from jetson_specdec.engine.flags import flag_table
-
-    return bool(word) and not word[0].isascii() and flag_table().resolve(word).kind == "typography"
+    return bool(word) and not word[0].isascii() and resolve(word).kind == "typography"
 
 
 def _flag_opens(args: Sequence[Arg], index: int) -> bool:

@@ -7,6 +7,7 @@ Nothing here knows what a flag is good for; the flag table says how many values 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import field, frozen
@@ -15,10 +16,10 @@ from jetson_specdec.recipe.core import Arg
 
 if TYPE_CHECKING:
     from jetson_specdec.engine.core import EngineRelease
-    from jetson_specdec.engine.flags import FlagMatch, FlagTable
+    from jetson_specdec.engine.flags import FlagMatch
     from jetson_specdec.recipe.config_file import ConfigEntry, ConfigFile
 
-__all__ = ["Occurrence", "Origin", "Walk", "config_occurrences", "config_words", "shown", "walk"]
+__all__ = ["Occurrence", "Origin", "Walk", "config_occurrences", "config_words", "resolve", "shown", "walk"]
 
 Origin = Literal["cli", "config"]
 
@@ -133,12 +134,23 @@ def _is_number(word: str) -> bool:
     return word[:1] == "-" and digits.isdecimal()
 
 
+@lru_cache(maxsize=1024)
+def _resolved(word: str, release: EngineRelease | None) -> FlagMatch:
+    from jetson_specdec.engine.flags import flag_table
+
+    return flag_table().resolve(word, release)
+
+
+def resolve(word: str, release: EngineRelease | None = None) -> FlagMatch:
+    """Look a word up in the flag table; bare flags are remembered, words with a value (perhaps a secret) are not."""
+    return _resolved.__wrapped__(word, release) if "=" in word else _resolved(word, release)
+
+
 class _Reader:
     """One pass over the words."""
 
-    def __init__(self, args: Sequence[Arg], table: FlagTable, release: EngineRelease | None) -> None:
+    def __init__(self, args: Sequence[Arg], release: EngineRelease | None) -> None:
         self.args = args
-        self.table = table
         self.release = release
         self.found: list[Occurrence] = []
         self.positionals: list[int] = []
@@ -152,8 +164,8 @@ class _Reader:
             return False
         if not word.startswith("-"):
             # A typographic dash: argparse takes it for a positional, its writer meant a flag.
-            return not word[0].isascii() and self.table.resolve(word, self.release).kind == "typography"
-        return " " not in word or self.table.resolve(word, self.release).known
+            return not word[0].isascii() and resolve(word, self.release).kind == "typography"
+        return " " not in word or resolve(word, self.release).known
 
     def run(self) -> Walk:
         index = 0
@@ -181,7 +193,7 @@ class _Reader:
 
     def flag(self, index: int, word: str, unknown_value: bool) -> int:
         """Take a flag and its values; return the index behind them."""
-        match = self.table.resolve(word, self.release)
+        match = resolve(word, self.release)
         head = word.partition("=")[0]
         spelled = head if match.key is None else head.partition(".")[0]
         # `--flag.key+ a,b` appends to a list; the sign is kept in the key.
@@ -191,7 +203,8 @@ class _Reader:
         values: tuple[str | None, ...]
         if inline:
             written = self.args[index].raw.partition("=")[2].rstrip("\"'")
-            values, raws = ((None if unknown_value else match.value),), (written,)
+            values = (None if unknown_value else match.value,)
+            raws: tuple[str, ...] = (written,)
         else:
             values = tuple(self.args[at].value for at in taken)
             raws = tuple(shown(self.args[at]) for at in taken)
@@ -235,7 +248,7 @@ class _Reader:
         arity = match.arity
         if arity is None and match.kind != "positional":
             # An unknown flag: most take a value. `_give_back` undoes this where the value must be the model.
-            hint = self.table.resolve(match.suggestion, self.release) if match.suggestion else None
+            hint = resolve(match.suggestion, self.release) if match.suggestion else None
             arity = hint.arity if hint is not None and hint.arity is not None else "optional"
         if arity == "none":
             return []
@@ -265,15 +278,14 @@ def _give_back(walk_: Walk, args: Sequence[Arg]) -> Walk:
     return walk_
 
 
-def walk(args: Sequence[Arg], table: FlagTable, release: EngineRelease | None = None) -> Walk:
+def walk(args: Sequence[Arg], release: EngineRelease | None = None) -> Walk:
     """Read the words of a command.
 
     Args:
         args: the words after `serve`.
-        table: what flags there are.
         release: which vLLM, as far as known.
     """
-    return _give_back(_Reader(args, table, release).run(), args)
+    return _give_back(_Reader(args, release).run(), args)
 
 
 def config_words(value: Any) -> tuple[str, ...] | None:
@@ -295,15 +307,13 @@ def config_words(value: Any) -> tuple[str, ...] | None:
     return (str(value),)
 
 
-def config_occurrences(
-    config: ConfigFile, table: FlagTable, release: EngineRelease | None = None
-) -> Iterator[Occurrence]:
+def config_occurrences(config: ConfigFile, release: EngineRelease | None = None) -> Iterator[Occurrence]:
     """Yield what a `--config` file adds to the command line; keys that vLLM drops (`flag: false`) are left out."""
     for entry in config.entries:
         words = config_words(entry.value)
         if words is None:
             continue
-        match = table.resolve(f"--{entry.key}", release)
+        match = resolve(f"--{entry.key}", release)
         yield Occurrence(
             name=(match.name or entry.key).lstrip("-"),
             spelled=entry.key,

@@ -84,6 +84,11 @@ def source_in_force(flags: ServeFlags, occurrences: list[Occurrence]) -> tuple[S
     short = [found for found in occurrences if found.name in _SHORTHAND]
     legacy = [found for found in occurrences if found.name not in _SHORTHAND and found.name != _JSON_FLAG]
     source: SpecSource | None = None
+    for found in whole:
+        # vLLM reads every JSON, also one that a later one or a dotted key replaces.
+        read = _whole(flags, found)
+        if read.text is not None and read.text.variant not in (None, "not_an_object"):
+            return read, notes
     if dotted:
         if whole:
             notes.append(Finding.of("JSD266"))

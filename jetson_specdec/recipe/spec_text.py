@@ -106,8 +106,11 @@ def _broken(text: str, raw: str, following: tuple[str, ...]) -> SpecText:
     if "\\" in stripped and (fixed := _object(stripped.replace("\\", ""))) is not None:
         return SpecText(variant="every_character_escaped", repaired=fixed)
     if any(sign in stripped for sign in "“”„«»‘’\u00a0"):
-        plain = stripped.translate(_CURLY)
-        return SpecText(variant="typographic_quotes", repaired=_object(plain) or _python(plain))
+        plain = " ".join((stripped, *following)) if stripped[-1:] not in "}”’" else stripped
+        plain = plain.translate(_CURLY)
+        bare = plain.strip("\"'")
+        repaired = _object(plain) or _python(plain) or _object(bare) or _unquoted(_inner(bare) or "")
+        return SpecText(variant="typographic_quotes", repaired=repaired)
     inner = _inner(stripped)
     if inner is not None and '"' not in inner:
         if (python := _python(stripped)) is not None:

@@ -117,19 +117,17 @@ def _judge(flags: ServeFlags, source: SpecSource, so_far: Speculation) -> Specul
     if text is not None and text.variant is not None:
         return _broken(so_far, text)
     if source.reference is not None:
-        config = source.config or {}
+        partly = source.config or {}
         return evolve(
             so_far,
             state="by_reference",
-            method=_text(config.get("method")),
-            model=_text(config.get("model")),
-            num_speculative_tokens=_count(config.get("num_speculative_tokens")),
+            method=_text(partly.get("method")),
+            model=_text(partly.get("model")),
+            num_speculative_tokens=_count(partly.get("num_speculative_tokens")),
             findings=(*so_far.findings, Finding.of("JSD261", reference=source.reference)),
         )
     config = text.config if text is not None else source.config
-    if config is None:  # pragma: no cover - every source has one of the three
-        return so_far
-    return _present(flags, config, so_far)
+    return _present(flags, config or {}, so_far)
 
 
 def _present(flags: ServeFlags, config: Mapping[str, Any], so_far: Speculation) -> Speculation:

@@ -55,7 +55,7 @@ def test_new_keys_follow_the_spelling_of_the_file():
 
 
 def test_json_style_where_the_file_writes_json():
-    text = "model: a/b\ncompilation-config: '{\"cudagraph_mode\": \"PIECEWISE\"}'\n"
+    text = 'model: a/b\ncompilation-config: \'{"cudagraph_mode": "PIECEWISE"}\'\n'
     after = edited(text, add={"speculative-config": SPEC})
     assert json.loads(yaml.safe_load(after)["speculative-config"]) == SPEC
     assert after.startswith(text)

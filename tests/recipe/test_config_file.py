@@ -76,7 +76,9 @@ def test_where_the_file_is(board, named, more, port, path):
 
 
 def test_a_file_that_is_not_there_says_where_it_was_looked_for(board):
-    config = find_config(RECIPE, command("a/b", "--config", "/conf/w.yaml", launcher="docker", mounts=(CONF,)), host=board)
+    config = find_config(
+        RECIPE, command("a/b", "--config", "/conf/w.yaml", launcher="docker", mounts=(CONF,)), host=board
+    )
     assert config is not None
     assert not config.found
     assert config.looked_in == ("/srv/arm/conf/w.yaml", "/home/op/recipes/w.yaml")

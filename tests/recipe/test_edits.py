@@ -85,7 +85,9 @@ def test_the_chosen_command_alone_changes():
         "--speculative-config $OTHER",
     ],
 )
-@pytest.mark.parametrize("shape", ["vllm serve a/b {} --enforce-eager\n", "vllm serve a/b \\\n  --enforce-eager \\\n  {}\n"])
+@pytest.mark.parametrize(
+    "shape", ["vllm serve a/b {} --enforce-eager\n", "vllm serve a/b \\\n  --enforce-eager \\\n  {}\n"]
+)
 def test_every_form_is_removed(written, shape):
     made = plan(shape.format(written), remove_speculation=True)
     assert read_speculation(made.flags_after).state == "none"
@@ -100,9 +102,9 @@ def test_removing_nothing_changes_nothing():
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("vllm serve a/b -sc '{\"method\": \"ngram\"}' --port 1\n", f"vllm serve a/b -sc '{TEXT}' --port 1\n"),
+        ('vllm serve a/b -sc \'{"method": "ngram"}\' --port 1\n', f"vllm serve a/b -sc '{TEXT}' --port 1\n"),
         (
-            "vllm serve a/b --speculative-config='{\"method\": \"ngram\"}'\n",
+            'vllm serve a/b --speculative-config=\'{"method": "ngram"}\'\n',
             f"vllm serve a/b --speculative-config='{TEXT}'\n",
         ),
         ("vllm serve a/b --spec-method ngram --port 1\n", f"vllm serve a/b --port 1 {SPEC}\n"),
@@ -193,7 +195,14 @@ class TestRefusals:
 
 WORDS = st.lists(
     st.sampled_from(
-        ["--port 8500", "--enforce-eager", "--max-model-len=8k", "--served-model-name 'my arm'", "--host \"0.0.0.0\"", "--dtype half"]
+        [
+            "--port 8500",
+            "--enforce-eager",
+            "--max-model-len=8k",
+            "--served-model-name 'my arm'",
+            '--host "0.0.0.0"',
+            "--dtype half",
+        ]
     ),
     unique=True,
     max_size=5,
@@ -212,7 +221,9 @@ def test_an_edit_adds_only_what_it_says(words, utilization, gap, tail, k):
     text = gap.join(["vllm serve a/b", *filter(None, [*words[:2], utilization, *words[2:]])]) + tail
     config = {**CONFIG, "num_speculative_tokens": k}
     made = plan(text, set_flags={"gpu-memory-utilization": "0.85"}, speculative_config=config)
-    before, after = (shlex.split(one.replace("\\\n", "").partition(" >")[0], comments=True) for one in (text, made.text_after))
+    before, after = (
+        shlex.split(one.replace("\\\n", "").partition(" >")[0], comments=True) for one in (text, made.text_after)
+    )
     expected = [word.replace("0.9", "0.85") if "0.9" in word else word for word in before]
     if not utilization:
         expected += ["--gpu-memory-utilization", "0.85"]

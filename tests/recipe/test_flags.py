@@ -22,9 +22,7 @@ def command(line, form="vllm_serve", **more):
         names = (word.partition("$")[2].strip('{}"'),) if "$" in word else ()
         optional = word.startswith("?")
         word = word.removeprefix("?")
-        args.append(
-            Arg(value=None if names else word, raw=word, start=0, end=0, unresolved=names, optional=optional)
-        )
+        args.append(Arg(value=None if names else word, raw=word, start=0, end=0, unresolved=names, optional=optional))
     return ServeCommand(index=0, serve_form=form, args=tuple(args), **more)
 
 
@@ -193,7 +191,7 @@ class TestSlips:
         assert not topics(flags, Severity.BLOCKING)
 
     def test_retired_flags_warn(self):
-        flags = read("a/b --disable-log-requests --swap-space 8")
+        flags = read("a/b --disable-log-requests --swap-space 8", release=V032)
         assert topics(flags) == ["retired-flags", "retired-flags"]
         assert not topics(flags, Severity.BLOCKING)
 
@@ -201,6 +199,26 @@ class TestSlips:
         flags = read("a/b c/d")
         assert flags.model == "a/b"
         assert topics(flags, Severity.BLOCKING) == ["unknown-argument"]
+
+    def test_quotes_from_a_web_page(self):
+        flags = read("“a/b” --port 1")
+        assert topics(flags, Severity.BLOCKING) == ["typography"]
+        assert "type a/b" in flags.findings[0].message
+
+    def test_words_from_outside(self):
+        spliced = Arg(value=None, raw="$EXTRA", start=0, end=0, unresolved=("EXTRA",), splices=True)
+        flags = ServeFlags.read(
+            ServeCommand(index=0, serve_form="vllm_serve", args=(*command("a/b --port 1").args, spliced))
+        )
+        assert flags.model == "a/b"
+        assert flags.opaque == (3,)
+        assert topics(flags) == ["ambiguous-shell-form"]
+
+    def test_a_plain_number_takes_no_suffix(self):
+        assert "flag-invalid-value" in topics(read("a/b --max-num-seqs 1k"), Severity.BLOCKING)
+
+    def test_a_bad_value_counts_even_where_it_is_replaced(self):
+        assert "flag-invalid-value" in topics(read("a/b --max-model-len x --max-model-len 8k"), Severity.BLOCKING)
 
     def test_duplicates(self):
         flags = read("a/b --gpu-memory-utilization 0.8 --gpu-memory-utilization 0.9")
@@ -250,6 +268,14 @@ class TestConfig:
         assert flags.utilization.state == "unresolved"
         assert "config-unread" in topics(flags)
         assert read("a/b --config /v.yaml --gpu-mem 0.8", config=flags.config).gpu_memory_utilization == 0.8
+        assert read("a/b --config /v.yaml").utilization.state == "unresolved"
+
+    def test_two_files_are_refused(self):
+        assert "config-ignored" in topics(read("a/b --config v.yaml --config w.yaml"), Severity.BLOCKING)
+
+    def test_a_quoted_truth_value_is_a_stray_word(self):
+        config = parse_config("enforce-eager: 'true'\n", path="/v.yaml")
+        assert "flag-invalid-value" in topics(read("a/b --config /v.yaml", config=config), Severity.BLOCKING)
 
     def test_other_file_names_are_refused(self):
         assert "config-unread" in topics(read("a/b --config /v.json"), Severity.BLOCKING)

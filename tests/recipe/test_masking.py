@@ -77,7 +77,9 @@ def test_secrets_known_by_value_are_masked_everywhere():
     st.text(string.ascii_letters + string.digits + "_.+/=-", min_size=1, max_size=40).filter(
         lambda text: not text.startswith("--")
     ),
-    st.sampled_from(["HF_TOKEN={}", "--api-key {}", "--api-key={}", 'MY_SECRET="{}"', "a_password='{}'", "API_KEY: {}"]),
+    st.sampled_from(
+        ["HF_TOKEN={}", "--api-key {}", "--api-key={}", 'MY_SECRET="{}"', "a_password='{}'", "API_KEY: {}"]
+    ),
     st.sampled_from(["", "export ", "docker run -e ", "  "]),
     st.sampled_from(["", " --port 1", "\nnext"]),
 )

@@ -103,7 +103,7 @@ def test_dotted_keys_replace_the_json():
 
 
 def test_short_flags_fill_in_but_do_not_repeat():
-    found = read("a/b -sc '{\"method\":\"eagle3\",\"model\":\"c/d\"}' --spec-tokens 4")
+    found = read('a/b -sc \'{"method":"eagle3","model":"c/d"}\' --spec-tokens 4')
     assert found.num_speculative_tokens == 4
     assert not topics(found, Severity.BLOCKING)
     assert "spec-config-invalid" in topics(read(f"a/b -sc '{JSON}' --spec-tokens 4"), Severity.BLOCKING)
@@ -184,26 +184,26 @@ class TestImplicit:
         assert (found.target, found.method, found.num_speculative_tokens) == ("Qwen/Qwen3-8B", "eagle3", 4)
 
     def test_a_configuration_changes_k_only(self):
-        found = read("RedHatAI/Qwen3-8B-speculator.eagle3 -sc '{\"method\":\"ngram\",\"num_speculative_tokens\":2}'")
+        found = read('RedHatAI/Qwen3-8B-speculator.eagle3 -sc \'{"method":"ngram","num_speculative_tokens":2}\'')
         assert (found.state, found.method, found.num_speculative_tokens) == ("implicit", "eagle3", 2)
 
 
 class TestFindings:
     def test_method_left_out(self):
-        found = read("a/b -sc '{\"model\":\"x/own-eagle3\",\"num_speculative_tokens\":3}'")
+        found = read('a/b -sc \'{"model":"x/own-eagle3","num_speculative_tokens":3}\'')
         assert (found.method, found.method_inferred) == ("eagle3", True)
         assert topics(found) == ["method-inferred"]
-        assert read("a/b -sc '{\"model\":\"x/y\",\"num_speculative_tokens\":3}'").method == "draft_model"
+        assert read('a/b -sc \'{"model":"x/y","num_speculative_tokens":3}\'').method == "draft_model"
 
     def test_neither_method_nor_model(self):
         assert "spec-config-invalid" in topics(read("a/b -sc '{\"num_speculative_tokens\":3}'"), Severity.BLOCKING)
 
     def test_other_methods(self):
-        assert topics(read("a/b -sc '{\"method\":\"mtp\",\"num_speculative_tokens\":3}'")) == ["method-not-ours"]
+        assert topics(read('a/b -sc \'{"method":"mtp","num_speculative_tokens":3}\'')) == ["method-not-ours"]
 
     @pytest.mark.parametrize("release", [V032, None])
     def test_keys_that_are_gone(self, release):
-        found = read("a/b -sc '{\"method\":\"eagle3\",\"model\":\"x\",\"disable_by_batch_size\":8}'", release=release)
+        found = read('a/b -sc \'{"method":"eagle3","model":"x","disable_by_batch_size":8}\'', release=release)
         assert topics(found) == ["unknown-spec-keys"]
         assert "disable_by_batch_size" in found.findings[0].message
 
@@ -220,6 +220,7 @@ class TestFindings:
         ("\\" + "\\".join(JSON.replace(" ", "")), "every_character_escaped"),
         (JSON.replace('"', "'"), "single_quoted_keys"),
         (JSON.replace('"', "”"), "typographic_quotes"),
+        ("‘" + JSON.replace('"', "").replace(" ", "") + "’", "typographic_quotes"),
         (JSON.replace("}", ",}"), "invalid_json"),
         (json.dumps(JSON), "not_an_object"),
     ],
@@ -258,7 +259,11 @@ def test_a_bare_brace_is_split_by_the_shell():
 
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_.-]{0,15}/[A-Za-z][A-Za-z0-9_.-]{0,20}", fullmatch=True)
 CONFIGS = st.fixed_dictionaries(
-    {"method": st.sampled_from(["eagle3", "draft_model"]), "model": NAMES, "num_speculative_tokens": st.integers(1, 128)}
+    {
+        "method": st.sampled_from(["eagle3", "draft_model"]),
+        "model": NAMES,
+        "num_speculative_tokens": st.integers(1, 128),
+    }
 )
 
 
