@@ -115,7 +115,7 @@ def test_text_output_of_the_engines_benchmark():
 
 
 def test_old_layout_lacks_lines_and_that_is_unknown_not_zero():
-    old = STDOUT.replace("Failed requests:                         0         \n", "")
+    old = STDOUT.replace("Failed requests:                         0\n", "")
     old = old[: old.index("---------------Speculative")]
     run = read_report(old).run_at(4)
     assert (run.failed, run.acceptance) == (None, None)
