@@ -20,7 +20,7 @@ from attrs import field, frozen
 
 from jetson_specdec.errors import DeviceError
 
-__all__ = ["CommandResult", "Host", "LocalHost", "PathKind", "RecordedHost"]
+__all__ = ["CommandResult", "Host", "LocalHost", "OverlayHost", "PathKind", "RecordedHost"]
 
 PathKind = Literal["file", "directory", "absent", "unreadable"]
 MAX_FILE_BYTES = 16 * 2**20
@@ -153,6 +153,57 @@ class LocalHost(_FileHost):
     def now(self) -> float:
         """Return the wall clock."""
         return time.time()
+
+
+class OverlayHost:
+    """A recorded board with one folder of this machine laid over it: where a recipe lies while the board is elsewhere.
+
+    Args:
+        base: answers everything else.
+        folder: absolute path; what is below it is read from this machine.
+    """
+
+    def __init__(self, base: Host, folder: str) -> None:
+        self._base = base
+        self._local = LocalHost()
+        self._folder = PurePosixPath(folder)
+
+    def _for(self, path: str) -> Host:
+        return self._local if PurePosixPath(path).is_relative_to(self._folder) else self._base
+
+    def kind(self, path: str) -> PathKind:
+        """Say what is at an absolute path."""
+        return self._for(path).kind(path)
+
+    def read_bytes(self, path: str, *, limit: int = MAX_FILE_BYTES) -> bytes | None:
+        """Return up to `limit` bytes of a file, or None."""
+        return self._for(path).read_bytes(path, limit=limit)
+
+    def read_text(self, path: str, *, limit: int = MAX_FILE_BYTES) -> str | None:
+        """Return a file's text, or None."""
+        return self._for(path).read_text(path, limit=limit)
+
+    def list_dir(self, path: str) -> tuple[str, ...]:
+        """Return the sorted names in a directory."""
+        return self._for(path).list_dir(path)
+
+    def run(self, argv: Sequence[str], *, timeout: float = 10.0) -> CommandResult | None:
+        """Return what the base answers."""
+        return self._base.run(argv, timeout=timeout)
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The environment of the base."""
+        return self._base.environ
+
+    @property
+    def live(self) -> bool:
+        """Whether the base is this machine."""
+        return self._base.live
+
+    def now(self) -> float:
+        """Return the time of the base."""
+        return self._base.now()
 
 
 @frozen

@@ -11,6 +11,7 @@ from attrs import evolve
 
 from jetson_specdec.errors import PluginError
 from jetson_specdec.findings import Finding
+from jetson_specdec.host import Host, LocalHost, OverlayHost
 from jetson_specdec.planning.decide import decide
 from jetson_specdec.planning.gather import Wishes, choose_command, gather
 from jetson_specdec.planning.plan import Plan
@@ -21,7 +22,6 @@ from jetson_specdec.strategies import Strategy, default_strategies, ordered
 if TYPE_CHECKING:
     from jetson_specdec.device.core import Detector, Device
     from jetson_specdec.gate import Gate, Verdict
-    from jetson_specdec.host import Host
     from jetson_specdec.measurements import BenchReport
     from jetson_specdec.models.catalog import Catalog
     from jetson_specdec.recipe.handover import MemTune
@@ -114,9 +114,13 @@ class Planner:
             mem_tune=_mem_tune(mem_tune),
         )
         host = self._open_host()
-        parsed = recipe if isinstance(recipe, Recipe) else _load(recipe, host)
+        parsed = recipe if isinstance(recipe, Recipe) else _load(recipe)
         chosen = choose_command(parsed, command)
         board = self._device(device, l4t)
+        if not host.live and parsed.path is not None:
+            # The recipe lies on this machine although the board is a recording: look for its neighbours here.
+            parsed = evolve(parsed, path=str(Path(parsed.path).absolute()))
+            host = OverlayHost(host, str(Path(parsed.path or "").parent))
         situation = gather(
             parsed, chosen, device=board, host=host, catalog=self.catalog, wishes=wishes, policy=self.policy
         )
@@ -148,8 +152,6 @@ class Planner:
 
     def _open_host(self) -> Host:
         if self._host is None:
-            from jetson_specdec.host import LocalHost
-
             self._host = LocalHost()
         return self._host
 
@@ -179,12 +181,12 @@ class _Checked:
         return answer
 
 
-def _load(recipe: str | Path, host: Host) -> Recipe:
+def _load(recipe: str | Path) -> Recipe:
     from jetson_specdec.recipe.load import load_recipe
 
     if isinstance(recipe, str) and _is_text(recipe):
-        return load_recipe("recipe", host=host, text=recipe)
-    return load_recipe(recipe, host=host)
+        return load_recipe("-", text=recipe)
+    return load_recipe(recipe)
 
 
 def _is_text(recipe: str) -> bool:

@@ -19,7 +19,7 @@ EXIT_CODES = {"none": 20, "refuse": 21, "already": 22}
 
 
 def plan(
-    recipe: str,
+    recipe: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,
     *,
     device: str | None = None,
@@ -89,7 +89,7 @@ def plan(
 
     host, found = board(device=device, l4t=l4t, audit=audit, recorded=recorded)
     planner = Planner(policy=load_policy(policy), catalog=catalog_of(catalog), host=host)
-    parsed = _read(recipe, host)
+    parsed = _read(recipe)
     try:
         made = planner.plan(
             parsed,
@@ -119,12 +119,10 @@ def plan(
     return EXIT_CODES.get(made.outcome, 0) if exit_code or refused_write else 0
 
 
-def _read(recipe: str, host: Any) -> Recipe:
+def _read(recipe: str) -> Recipe:
     from jetson_specdec.recipe.load import load_recipe
 
-    if recipe == "-":
-        return load_recipe("-", host=host, text=read_stdin())
-    return load_recipe(Path(recipe), host=host)
+    return load_recipe("-", text=read_stdin()) if recipe == "-" else load_recipe(Path(recipe))
 
 
 def _choices(recipe: Recipe, message: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -176,7 +176,7 @@ def _identify(
     )
 
 
-def _verifier_of(catalog: Catalog) -> object:
+def _verifier_of(catalog: Catalog) -> Callable[[str], str | None]:
     def find(head_id: str) -> str | None:
         head = catalog.head(head_id)
         return head.target if head is not None else None

@@ -65,8 +65,9 @@ def choose(situation: Situation, proposal: Proposal | None) -> MemoryStep:
         return MemoryStep(fits=False, ledger=choice.ledger, findings=(reason, *choice.findings))
     step = situation.policy.utilization_step if choice.step is None else choice.step
     value = _minus(min([written, *(Decimal(str(each)) for each in failed)]), step)
+    code = "JSD519" if choice.ledger.tokens_lost is None else "JSD521"
     shown = Finding.of(
-        "JSD521" if choice.state != "reduced" else "JSD522",
+        "JSD522" if choice.state == "reduced" else code,
         before=str(written),
         after=value,
         step=step,

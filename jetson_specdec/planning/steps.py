@@ -59,7 +59,7 @@ def _speculate(plan: Plan, situation: Situation) -> list[Step]:
                 offline=situation.offline,
             )
         )
-    found.append(Step.of("write-plan", command=_write_command(plan)))
+    found.append(Step.of("write-plan"))
     k = (plan.speculative_config or {}).get("num_speculative_tokens")
     found.append(
         Step.of(
@@ -71,14 +71,6 @@ def _speculate(plan: Plan, situation: Situation) -> list[Step]:
     )
     found.append(Step.of("raise-k", k=k, above=situation.policy.raise_k_above_acceptance))
     return found
-
-
-def _write_command(plan: Plan) -> str:
-    import shlex
-
-    name = plan.recipe.path or "-"
-    out = "planned.sh" if plan.recipe.path is None else f"{plan.recipe.path}.specdec"
-    return shlex.join(["jetson-specdec", "plan", name, "--write", out])
 
 
 def _already(plan: Plan) -> list[Step]:

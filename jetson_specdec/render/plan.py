@@ -27,8 +27,6 @@ def headline(plan: Plan) -> str:
         "method": config.get("method") or plan.existing_method,
         "model": config.get("model"),
         "k": config.get("num_speculative_tokens"),
-        "before": plan.utilization.before if plan.utilization.before is not None else plan.utilization.default,
-        "after": plan.utilization.after,
     }
     key = plan.outcome if plan.outcome in ("none", "refuse", "already") else "speculate"
     return render(f"headline-{key}", values)

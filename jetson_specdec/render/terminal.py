@@ -66,21 +66,27 @@ def diff(text: str) -> None:
 
 def findings(found: Iterable[Finding]) -> None:
     """Print findings, one paragraph each: mark, text, and its code for `explain`."""
-    from rich.padding import Padding
+    from rich.table import Table
     from rich.text import Text
 
+    grid = Table.grid(padding=(0, 1, 0, 0))
     for finding in found:
         mark, style = MARKS[finding.severity.value]
-        text = Text.assemble((f"{mark} ", style), finding.message, (f"  [{finding.code} {finding.topic}]", "dim"))
-        console().print(Padding(text, (0, 0, 0, 2)))
+        code = f"  [{finding.code} {finding.topic}]"
+        grid.add_row("", Text(mark, style), Text.assemble(finding.message, (code, "dim")))
+    console().print(grid)
 
 
 def steps(wanted: Sequence[Step]) -> None:
     """Print next steps, numbered, each with the command to paste."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 1, 0, 0))
     for number, step in enumerate(wanted, 1):
-        console().print(f"  {number}. {step.text}")
-        if step.command is not None:
-            console().print(f"       {step.command}", style="cyan", soft_wrap=True)
+        command = ("\n" + step.command, "cyan") if step.command is not None else ""
+        grid.add_row("", f"{number}.", Text.assemble(step.text, command))
+    console().print(grid)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str | None]], *, right: Sequence[int] = ()) -> None:

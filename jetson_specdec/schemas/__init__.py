@@ -28,7 +28,7 @@ def load(name: str) -> dict[str, Any]:
     if name not in NAMES:
         raise KeyError(name)
     if name == "catalog-entries":
-        from jetson_specdec.models.catalog import user_schema
+        from jetson_specdec.models.user_files import user_schema
 
         return user_schema()
     if name == "policy":

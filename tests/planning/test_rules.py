@@ -303,7 +303,7 @@ def test_the_baseline_tells_whether_decoding_is_the_bottleneck(tmp_path, ttft_ms
 
 def test_a_dead_servers_zeros_are_missing_numbers(tmp_path):
     report = tmp_path / "bench.json"
-    report.write_text(json.dumps(incumbent_report(0.0, 0.0) | {"runs": [{"concurrency": 1, "tpot_ms_p50": 0.0}]}))
+    report.write_text(json.dumps(incumbent_report(1.0, 1.0) | {"runs": [{"concurrency": 1, "tpot_ms_p50": 0.0}]}))
     made = plan("vllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.8", baseline=report, **THOR)
     assert made.outcome == "eagle3"
     assert "baseline-incomplete" in topics(made)
