@@ -9,7 +9,15 @@ from typing import Literal
 
 from attrs import evolve, field, frozen
 
-from jetson_specdec.gate.statistics import Bounds, RequestSample, over_pairs, over_requests, unpaired, wider
+from jetson_specdec.gate.statistics import (
+    Bounds,
+    RequestSample,
+    known_spread,
+    over_pairs,
+    over_requests,
+    unpaired,
+    wider,
+)
 from jetson_specdec.measurements.core import BenchReport, RequestRecord, Run
 from jetson_specdec.policy import Policy
 
@@ -91,9 +99,18 @@ def of_reports(pairs: Sequence[Pair], policy: Policy, *, category: str | None = 
 
 
 def of_points(
-    name: QuantityName, concurrency: int, before: Sequence[float], after: Sequence[float], policy: Policy
+    name: QuantityName,
+    concurrency: int,
+    before: Sequence[float],
+    after: Sequence[float],
+    policy: Policy,
+    *,
+    spread: float | None = None,
 ) -> Quantity:
-    """Return a figure from plain numbers; equally many of both arms are pairs, else two independent series."""
+    """Return a figure from plain numbers; equally many of both arms are pairs, else two independent series.
+
+    `spread` is the standard deviation of a single figure, as a fraction, where it is known from elsewhere.
+    """
     if not before or not after:
         return Quantity(
             name=name,
@@ -106,6 +123,8 @@ def of_points(
         bounds = over_pairs([math.log(a / b) for b, a in zip(before, after, strict=True)], policy.confidence_level)
     else:
         bounds = unpaired(before, after, policy.confidence_level)
+    if bounds is None and spread is not None:
+        bounds = known_spread(mean_after - mean_before, spread, policy.confidence_level)
     return Quantity(
         name=name,
         concurrency=concurrency,

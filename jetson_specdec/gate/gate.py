@@ -99,6 +99,7 @@ class Gate:
         k: int | None = None,
         label: str | None = None,
         max_num_seqs: int | None = None,
+        spread: float | None = None,
     ) -> Verdict:
         """Judge plain numbers, such as a table that somebody published.
 
@@ -116,9 +117,11 @@ class Gate:
             k: num_speculative_tokens.
             label: how the table calls the setting, such as `n-gram k=4`; method and k are read from it.
             max_num_seqs: capacity of the server.
+            spread: how much a single figure is known to vary from run to run (standard deviation as a fraction); with
+                it single figures get an interval too.
 
         Raises:
-            ReportError: a figure is not a number above zero.
+            ReportError: a figure, or the spread, is not a number above zero.
         """
         asked: list[tuple[QuantityName, int, tuple[Points, Points] | None]] = [
             ("throughput", 1, throughput_c1),
@@ -128,11 +131,12 @@ class Gate:
             *(("throughput", concurrency, pair) for concurrency, pair in (throughput or {}).items()),
             *(("tpot", concurrency, pair) for concurrency, pair in (tpot or {}).items()),
         ]
+        known_spread = next(iter(_figures("spread", spread)), None)
         quantities = {}
         for name, concurrency, pair in asked:
             before, after = (_figures(f"{name}_c{concurrency}", points) for points in pair or (None, None))
             if before or after:
-                quantity = of_points(name, concurrency, before, after, self.policy)
+                quantity = of_points(name, concurrency, before, after, self.policy, spread=known_spread)
                 quantities[quantity.key] = quantity
         context = Context(
             model=target,

@@ -16,7 +16,7 @@ from attrs import frozen
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Bounds", "RequestSample", "over_pairs", "over_requests", "unpaired", "wider"]
+__all__ = ["Bounds", "RequestSample", "known_spread", "over_pairs", "over_requests", "unpaired", "wider"]
 
 _SEED: Final = 20240601
 """Fixed, so that the same files always give the same verdict."""
@@ -102,6 +102,15 @@ def unpaired(before: Sequence[float], after: Sequence[float], level: float) -> B
         standard_error=math.sqrt(total),
         count=min(count_a, count_b),
     )
+
+
+def known_spread(log_ratio: float, spread: float, level: float) -> Bounds:
+    """Return normal bounds of one log ratio whose two figures are each known to vary by a fraction."""
+    from scipy import special
+
+    error = math.log1p(spread) * math.sqrt(2)
+    reach = float(special.ndtri(level)) * error
+    return Bounds(low=log_ratio - reach, high=log_ratio + reach, spread=error, standard_error=error, count=1)
 
 
 def over_requests(samples: Sequence[RequestSample], point: float, level: float, resamples: int) -> Bounds | None:

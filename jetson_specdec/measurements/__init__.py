@@ -11,10 +11,11 @@ from jetson_specdec.measurements.core import (
     Conditions,
     RequestRecord,
     Run,
-    decode_share,
 )
+from jetson_specdec.measurements.merge import merge_reports
 from jetson_specdec.measurements.readers.base import ReportReader
-from jetson_specdec.measurements.reading import merge_reports, read_report, reader_names
+from jetson_specdec.measurements.reading import read_report, reader_names
+from jetson_specdec.measurements.share import decode_share
 
 __all__ = [
     "SCHEMA_VERSION",

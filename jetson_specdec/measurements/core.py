@@ -27,7 +27,6 @@ __all__ = [
     "Conditions",
     "RequestRecord",
     "Run",
-    "decode_share",
 ]
 
 SCHEMA_VERSION = 1
@@ -377,28 +376,3 @@ class BenchReport:
 
 def _per(amount: float | None, count: float | None) -> float | None:
     return amount / count if amount is not None and count else None
-
-
-def decode_share(report: BenchReport) -> float | None:
-    """Return the share of a request's time at concurrency 1 that is decoding: (n − 1) · TPOT ÷ E2E.
-
-    Args:
-        report: a baseline. n is the measured answer length, else the one asked for. Where E2E is missing it is
-            TTFT + (n − 1) · TPOT; so too where the median E2E is below (n − 1) · TPOT, as answers of very different
-            length cause it.
-
-    Returns:
-        A fraction from 0 to 1, or None when TPOT, the answer length, or both E2E and TTFT are unknown.
-    """
-    run = report.run_at(1)
-    if run is None or run.tpot_ms_p50 is None:
-        return None
-    length = run.output_tokens_per_request or report.config.output_len
-    if length is None or length <= 1:
-        return None
-    decode = (length - 1) * run.tpot_ms_p50
-    whole = run.e2e_latency_ms_p50
-    # A median E2E below the decoding time of a mean answer comes from answers of very different length.
-    if whole is None or whole < decode:
-        whole = None if run.ttft_ms_p50 is None else run.ttft_ms_p50 + decode
-    return decode / whole if whole else None

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ from jetson_specdec.measurements.core import BenchReport
 from jetson_specdec.measurements.readers.base import ReportReader
 from jetson_specdec.measurements.serial import from_json, parse_json
 
-__all__ = ["ENTRY_POINTS", "merge_reports", "read_report", "reader_names"]
+__all__ = ["ENTRY_POINTS", "read_report", "reader_names"]
 
 ENTRY_POINTS: Final = "jetson_specdec.report_readers"
 MAX_REPORT_BYTES: Final = 256 * 2**20
@@ -164,50 +163,3 @@ def _load(path_or_text: str | Path) -> tuple[str, str]:
     # Tools redirect under many locales; figures are ASCII in all of them.
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     return content.decode(encoding, errors="replace"), str(path)
-
-
-def merge_reports(reports: Sequence[BenchReport]) -> BenchReport:
-    """Join reports of one arm that each hold other concurrencies, as `vllm bench serve` writes one file for each.
-
-    Args:
-        reports: at least one; what the first knows wins, what it does not is taken from the next.
-
-    Raises:
-        ReportError: no report, two with the same concurrency, or reports of different models.
-    """
-    from attrs import evolve, fields
-
-    if not reports:
-        raise ReportError("JSE611")
-    first = reports[0]
-    seen: set[int] = set()
-    for report in reports:
-        if None not in (report.model, first.model) and report.model != first.model:
-            raise ReportError("JSE612", first=first.model, second=report.model)
-        for run in report.runs:
-            if run.concurrency in seen:
-                raise ReportError("JSE606", where="reports", concurrency=run.concurrency)
-            seen.add(run.concurrency)
-
-    def known(name: str) -> Any:
-        return next((getattr(report, name) for report in reports if getattr(report, name) is not None), None)
-
-    def filled(name: str) -> Any:
-        parts = [getattr(report, name) for report in reports]
-        changes = {}
-        for attribute in fields(type(parts[0])):
-            values = [getattr(part, attribute.name) for part in parts]
-            changes[attribute.name] = next((value for value in values if value is not None), None)
-        return evolve(parts[0], **changes)
-
-    simple = ("runtime", "model", "sku", "generation", "product_line", "variant", "l4t", "benchmark_mode", "container")
-    return evolve(
-        first,
-        **{name: known(name) for name in (*simple, "acceptance")},
-        config=filled("config"),
-        conditions=filled("conditions"),
-        runs=tuple(run for report in reports for run in report.runs),
-        warnings=tuple(dict.fromkeys(warning for report in reports for warning in report.warnings)),
-        requests=tuple(record for report in reports for record in report.requests),
-        findings=tuple(finding for report in reports for finding in report.findings),
-    )

@@ -206,6 +206,18 @@ def test_high_spread_is_said():
     assert "high-variance" in topics(verdict)
 
 
+def test_a_known_spread_gives_single_figures_an_interval():
+    import math
+
+    from scipy import stats
+
+    low, high = points(1.35, 0.6, 1.2, spread=0.05).criterion("throughput_c1").interval
+    reach = stats.norm.ppf(0.95) * math.log(1.05) * 2**0.5
+    assert (1 + low, 1 + high) == (pytest.approx(1.35 * math.exp(-reach)), pytest.approx(1.35 * math.exp(reach)))
+    assert points(1.35, 0.6, 1.2, spread=0.05).outcome == "inconclusive"
+    assert points(1.35, 0.6, 1.2, spread=0.001).outcome == "enable"
+
+
 def test_unequal_series_are_judged_as_independent():
     verdict = Gate().judge_points(throughput_c1=([10.0, 10.1], [9.0, 9.1, 8.9]))
     assert verdict.outcome == "disable"

@@ -197,6 +197,25 @@ def test_merge_refuses_what_is_not_one_arm(reports, code):
     assert caught.value.code == code
 
 
+def test_merge_keeps_settings_that_agree_and_conditions_that_held_once():
+    one = BenchReport(
+        config=BenchConfig(num_prompts=100, seed=1),
+        conditions=Conditions(throttled=True, swap_growth_bytes=5, memory_available_min_bytes=7),
+        runs=(Run(concurrency=8),),
+    )
+    two = BenchReport(
+        config=BenchConfig(num_prompts=20, seed=1),
+        conditions=Conditions(throttled=False, swap_growth_bytes=9, memory_available_min_bytes=8),
+        runs=(Run(concurrency=1),),
+        acceptance=Acceptance(state="active", rate=0.5),
+    )
+    merged = merge_reports([one, two])
+    assert (merged.config.num_prompts, merged.config.seed) == (None, 1)
+    conditions = merged.conditions
+    assert (conditions.throttled, conditions.swap_growth_bytes, conditions.memory_available_min_bytes) == (True, 9, 7)
+    assert (merged.run_at(1).acceptance.rate, merged.run_at(8).acceptance, merged.acceptance) == (0.5, None, None)
+
+
 def test_acceptance_from_counts():
     found = Acceptance.from_counts(
         drafts=100, drafted_tokens=300, accepted_tokens=150, accepted_per_position=(80, 50, 20)

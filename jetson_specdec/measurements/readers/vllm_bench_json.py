@@ -32,7 +32,7 @@ class VllmBenchJsonReader:
         Raises:
             ReportError: two runs have the same concurrency, or none says its concurrency.
         """
-        from jetson_specdec.measurements.reading import merge_reports
+        from jetson_specdec.measurements.merge import merge_reports
 
         results = [data] if _is_result(data) else _results(text_, data) or []
         reports = [_one(result, where) for result in results]

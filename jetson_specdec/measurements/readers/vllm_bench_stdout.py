@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from attrs import evolve
+
 from jetson_specdec.errors import ReportError
 from jetson_specdec.findings import Finding
 from jetson_specdec.measurements.core import Acceptance, BenchConfig, BenchReport, Conditions, Run
@@ -68,7 +70,8 @@ class VllmBenchStdoutReader:
             skill=None,
             runtime="vllm",
             model=_text_argument(before, "model"),
-            config=_config(before),
+            # The arguments of the first run are not those of the others.
+            config=_config(before) if len(blocks) == 1 else evolve(_config(before), num_prompts=None),
             runs=tuple(runs),
             acceptance=acceptances[0] if len(acceptances) == len(runs) == 1 else None,
             conditions=Conditions(
