@@ -20,7 +20,7 @@ from jetson_specdec.loadgen.notices import findings_of
 from jetson_specdec.loadgen.progress import Progress, print_progress
 from jetson_specdec.loadgen.prompts import Prompt, PromptSet, as_prompt_set
 from jetson_specdec.loadgen.server_side import Scrape, ServerSide, pooled
-from jetson_specdec.loadgen.stream import Answer, read_answer
+from jetson_specdec.loadgen.stream import read_answer
 from jetson_specdec.loadgen.summary import summarise
 from jetson_specdec.measurements import BenchConfig, BenchReport, Conditions, RequestRecord, Run
 
@@ -232,7 +232,9 @@ class Benchmark:
         for batch in batches:
             if self.reset_prefix_cache:
                 await client.reset_prefix_cache()
-            await self._warm_up(client, batch)
+            failure = await self._warm_up(client, batch)
+            if failure is not None and not runs:
+                raise EndpointError("JSE669", url=self.base_url, reason=failure)
             before = await side.scrape()
             begin = self.connection.now()
             answers = await self._one_run(client, batch, begin)
@@ -266,25 +268,22 @@ class Benchmark:
             )
         )
 
-    async def _warm_up(self, client: Client, batch: Batch) -> None:
+    async def _warm_up(self, client: Client, batch: Batch) -> str | None:
         """Send the warm-up requests; the first one settles what the server understands.
 
-        Raises:
-            EndpointError: none of them is answered.
+        Returns:
+            What went wrong, if none of them was answered.
         """
-        failure: str | None = None
-        results: list[Answer] = []
-        if batch.warmup:
-            reception = await client.send(batch.warmup[0], self.output_len)
-            if reception.status in (400, 422) and client.include_usage and "stream_options" in str(reception.failure):
-                client.include_usage = False
-                reception = await client.send(batch.warmup[0], self.output_len)
-            results.append(read_answer(reception.pieces, failure=reception.failure))
-            rest = [client.send(prompt, self.output_len) for prompt in batch.warmup[1:]]
-            results += [read_answer(got.pieces, failure=got.failure) for got in await asyncio.gather(*rest)]
-            failure = next((answer.error for answer in results if not answer.ok), None)
-            if not any(answer.ok for answer in results):
-                raise EndpointError("JSE669", url=self.base_url, reason=failure)
+        if not batch.warmup:
+            return None
+        first, *rest = batch.warmup
+        reception = await client.send(first, self.output_len)
+        if reception.status in (400, 422) and client.include_usage and "stream_options" in str(reception.failure):
+            client.include_usage = False
+            reception = await client.send(first, self.output_len)
+        others = await asyncio.gather(*(client.send(prompt, self.output_len) for prompt in rest))
+        answers = [read_answer(got.pieces, failure=got.failure) for got in (reception, *others)]
+        return None if any(answer.ok for answer in answers) else answers[0].error
 
     async def _one_run(self, client: Client, batch: Batch, begin: float) -> list[_Sent]:
         """Keep `concurrency` requests in flight until all prompts are answered."""
