@@ -23,8 +23,6 @@ _WORTH_SAYING_TWICE = (
     "speculative-config",
 )
 
-_CURLY = "“”„«»‘’‚"
-
 
 def check(flags: ServeFlags) -> tuple[Finding, ...]:
     """Return the findings about the flags, in reading order, each once."""
@@ -97,6 +95,8 @@ def _duplicates(flags: ServeFlags) -> Iterator[Finding]:
     for name in _WORTH_SAYING_TWICE:
         cli = [found for found in flags.all(name) if found.origin == "cli" and found.key is None]
         texts = list(dict.fromkeys(found.text for found in cli))
+        if name == "speculative-config" and not all(text.startswith("{") for text in texts):
+            continue  # what the shell made of one JSON text, not several
         if len(texts) > 1:
             yield Finding.of("JSD248", flag=f"--{name}", every=texts, value=texts[-1])
         filed = [found for found in flags.all(name) if found.origin == "config" and found.key is None]
@@ -105,21 +105,17 @@ def _duplicates(flags: ServeFlags) -> Iterator[Finding]:
 
 
 def _extras(flags: ServeFlags) -> Iterator[Finding]:
-    # A positional that the api_server module ignores is reported with the model; it is not refused.
-    if flags.command.serve_form == "api_server" and flags.model_reading.state == "absent":
-        return
+    from jetson_specdec.recipe.spec_sources import remnants
+
+    known = remnants(flags)
     for index in flags.extras:
-        word = shown(flags.command.args[index])
-        yield Finding.of("JSD250", word=word)
+        if index not in known:
+            yield Finding.of("JSD250", word=shown(flags.command.args[index]))
 
 
 def _words(flags: ServeFlags) -> Iterator[Finding]:
     for index in flags.opaque:
         yield Finding.of("JSD280", word=shown(flags.command.args[index]))
-    for arg in flags.command.args:
-        word = arg.value
-        if word and not word.isascii() and (word[0] in _CURLY or word[-1] in _CURLY) and "{" not in word:
-            yield Finding.of("JSD281", word=word, suggestion=word.strip(_CURLY))
 
 
 def _config(flags: ServeFlags) -> Iterator[Finding]:

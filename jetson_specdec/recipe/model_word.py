@@ -81,7 +81,7 @@ def find_model(
     findings: list[Finding] = []
     extras: tuple[int, ...] = ()
     if _ignores_positionals(command, release):
-        extras = tuple(positionals)
+        extras = tuple(positionals[1:])  # the first one is taken and forgotten, more are refused
         if positionals and not flags and not in_file:
             word = shown(args[positionals[0]])
             findings.append(Finding.of("JSD249", word=word))
@@ -90,8 +90,7 @@ def find_model(
     if flags:
         found = flags[-1]
         value = found.value
-        if positionals and not extras:
-            extras = tuple(positionals)
+        extras = extras or tuple(positionals)
         state = "invalid" if found.missing else "unresolved" if value is None else "value"
         reading = Reading(
             state=state,  # type: ignore[arg-type]

@@ -173,7 +173,8 @@ class _Reader:
             arg = self.args[index]
             word, unknown_value = _flag_text(arg)
             if not word and arg.value is None:
-                (self.opaque if arg.splices and index > 0 else self.positionals).append(index)
+                anything = arg.splices and (index > 0 or "@" in arg.raw or "*" in arg.raw)
+                (self.opaque if anything else self.positionals).append(index)
                 index += 1
             elif word == "--" and self.separator is None:
                 self.separator = index

@@ -20,7 +20,7 @@ from jetson_specdec.recipe.spec_text import SpecText, read_spec_text
 if TYPE_CHECKING:
     from jetson_specdec.recipe.flags import ServeFlags
 
-__all__ = ["DEPENDENT_FLAGS", "SpecForm", "SpecSource", "source_in_force", "speculative_occurrences"]
+__all__ = ["DEPENDENT_FLAGS", "SpecForm", "SpecSource", "remnants", "source_in_force", "speculative_occurrences"]
 
 SpecForm = Literal["json", "dotted", "shorthand", "legacy", "config_file", "implicit"]
 
@@ -44,6 +44,7 @@ _LEGACY = {
 }
 _NUMBERS = frozenset({"num_speculative_tokens", "draft_tensor_parallel_size", "max_model_len", "disable_by_batch_size"})
 _TEXT_KEYS = frozenset({"model", "method", "revision", "code_revision", "quantization"})
+_UNKNOWN = "<unknown>"
 # Needs speculation to be on (vLLM 0.32 `config/vllm.py`), so it goes when speculation goes.
 DEPENDENT_FLAGS = ("per-request-spec-decode-metrics",)
 
@@ -115,17 +116,54 @@ def _whole(flags: ServeFlags, found: Occurrence) -> SpecSource:
     if found.missing:
         return SpecSource(form=form, text=SpecText(variant="invalid_json", reason="no value"))
     raw = ""
-    following: list[str] = []
+    following: tuple[str, ...] = ()
     if found.origin == "cli" and "yaml" not in flags.command.wrapped_in:
-        args = flags.command.args
-        raw = args[found.last].raw.partition("=")[2] if found.inline else args[found.last].raw
-        for at in range(found.last + 1, len(args)):
-            if at not in flags.extras and at != flags.model_index:
-                break
-            following.append(shown(args[at]))
+        written = flags.command.args[found.last].raw
+        raw = written.partition("=")[2] if found.inline else written
+        following = tuple(shown(flags.command.args[at]) for at in _behind(flags, found))
     if found.value is None and not raw.startswith("{"):
-        return SpecSource(form=form, reference=found.text)
-    return SpecSource(form=form, text=read_spec_text(found.value, raw=raw, following=tuple(following)))
+        return SpecSource(form=form, reference=found.text, config=_partly(found.text))
+    return SpecSource(form=form, text=read_spec_text(found.value, raw=raw, following=following))
+
+
+def _behind(flags: ServeFlags, found: Occurrence) -> tuple[int, ...]:
+    """Return the indexes of words behind a flag that belong to no flag."""
+    stray = {*flags.extras, flags.model_index}
+    end = found.last + 1
+    while end < len(flags.command.args) and end in stray:
+        end += 1
+    return tuple(range(found.last + 1, end))
+
+
+def remnants(flags: ServeFlags) -> frozenset[int]:
+    """Return the indexes of words that are what is left of a speculative configuration the shell took apart."""
+    left: set[int] = set()
+    for found in flags.all(_JSON_FLAG):
+        if found.key is None and found.origin == "cli" and (behind := _behind(flags, found)):
+            source = _whole(flags, found)
+            if source.text is not None and source.text.variant not in (None, "not_an_object"):
+                left.update(behind)
+    return frozenset(left)
+
+
+def _partly(text: str) -> Mapping[str, Any]:
+    """Read a JSON text with variables in it; the keys whose values depend on them are left out."""
+    import json
+    import re
+
+    plain = text.replace('\\"', '"')
+    if not plain.lstrip().startswith("{"):
+        return {}
+    reference = r"\$(?:\w+|\{[^}]*\})"
+    plain = re.sub(rf"(?<=[:,\[\s])({reference})", f'"{_UNKNOWN}"', plain)
+    plain = re.sub(reference, _UNKNOWN, plain)
+    try:
+        config = json.loads(plain)
+    except ValueError:
+        return {}
+    if not isinstance(config, dict):
+        return {}
+    return {str(key).replace("-", "_"): value for key, value in config.items() if _UNKNOWN not in json.dumps(value)}
 
 
 def _dotted(dotted: list[Occurrence], notes: list[Finding]) -> SpecSource:

@@ -23,8 +23,8 @@ class SpecText:
         config: the mapping, keys with underscores; None where off or broken.
         off: the text turns speculation off (empty, `None`, `null`).
         variant: what broke it: `literal_single_quotes`, `inner_quotes_lost`, `split_by_brace_expansion`,
-            `double_braces`, `every_character_escaped`, `single_quoted_keys`, `typographic_quotes`, `not_an_object`,
-            `invalid_json`; None where it is fine.
+            `split_by_blanks`, `double_braces`, `every_character_escaped`, `single_quoted_keys`, `typographic_quotes`,
+            `not_an_object`, `invalid_json`; None where it is fine.
         repaired: the mapping that was meant, where that is certain enough to offer.
         reason: what a JSON reader says about it, for `invalid_json`.
     """
@@ -109,7 +109,8 @@ def _broken(text: str, raw: str, following: tuple[str, ...]) -> SpecText:
         plain = " ".join((stripped, *following)) if stripped[-1:] not in "}”’" else stripped
         plain = plain.translate(_CURLY)
         bare = plain.strip("\"'")
-        repaired = _object(plain) or _python(plain) or _object(bare) or _unquoted(_inner(bare) or "")
+        whole = _object(raw.translate(_CURLY).strip("\"'"))
+        repaired = _object(plain) or _python(plain) or _object(bare) or whole or _unquoted(_inner(bare) or "")
         return SpecText(variant="typographic_quotes", repaired=repaired)
     inner = _inner(stripped)
     if inner is not None and '"' not in inner:
@@ -121,7 +122,11 @@ def _broken(text: str, raw: str, following: tuple[str, ...]) -> SpecText:
         if stripped.startswith("{"):
             return SpecText(variant="inner_quotes_lost", repaired=_unquoted(_inner(joined) or ""))
         parts = (stripped, *(word for word in following if ":" in word))
-        return SpecText(variant="split_by_brace_expansion", repaired=_unquoted(",".join(parts)))
+        # One part alone is not the whole: the shell expands braces only around several.
+        repaired = _unquoted(",".join(parts)) if len(parts) > 1 else None
+        return SpecText(variant="split_by_brace_expansion", repaired=repaired)
+    if following and (joined_config := _object(" ".join((stripped, *following)))) is not None:
+        return SpecText(variant="split_by_blanks", repaired=joined_config)
     trimmed = stripped.replace(",}", "}").replace(", }", "}")
     try:
         json.loads(stripped)

@@ -115,7 +115,7 @@ def _judge(flags: ServeFlags, source: SpecSource, so_far: Speculation) -> Specul
     if text is not None and text.off:
         return evolve(so_far, form=None)
     if text is not None and text.variant is not None:
-        return _broken(so_far, text)
+        return _broken(flags, so_far, text)
     if source.reference is not None:
         partly = source.config or {}
         return evolve(
@@ -176,12 +176,18 @@ def _unknown_keys(flags: ServeFlags, config: Mapping[str, Any]) -> list[Finding]
     return findings
 
 
-def _broken(so_far: Speculation, text: SpecText) -> Speculation:
-    correction = f"--speculative-config '{spec_json(text.repaired)}'" if text.repaired else None
-    code = "JSD265" if correction else "JSD274"
+def _broken(flags: ServeFlags, so_far: Speculation, text: SpecText) -> Speculation:
+    plain = spec_json(text.repaired) if text.repaired else None
+    correction = f"--speculative-config '{plain}'" if plain else None
+    wrapped = [layer for layer in flags.command.wrapped_in if layer not in ("yaml", "heredoc")]
+    what = _VARIANTS[text.variant or "invalid_json"]
     if text.variant == "typographic_quotes":
-        code = "JSD275" if correction else "JSD276"
-    finding = Finding.of(code, variant=_VARIANTS[text.variant or "invalid_json"], correction=correction)
+        finding = Finding.of("JSD275" if correction else "JSD276", variant=what, correction=correction)
+    elif wrapped and plain:
+        # Inside another layer of quotes the plain correction would break again.
+        finding = Finding.of("JSD279", variant=what, layer=wrapped[-1], text=plain)
+    else:
+        finding = Finding.of("JSD265" if correction else "JSD274", variant=what, correction=correction)
     repaired = text.repaired or {}
     return evolve(
         so_far,
@@ -200,6 +206,7 @@ _VARIANTS = {
     "literal_single_quotes": "single quotes reach the engine as part of the text",
     "inner_quotes_lost": "the shell took the double quotes inside the JSON away",
     "split_by_brace_expansion": "the JSON stands without quotes and the shell splits it at its commas",
+    "split_by_blanks": "the shell splits it at its blanks",
     "double_braces": "the braces are doubled",
     "every_character_escaped": "backslashes reach the engine as part of the text",
     "single_quoted_keys": "keys and texts stand in single quotes, JSON wants double quotes",

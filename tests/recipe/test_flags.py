@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetson_specdec.engine.core import EngineRelease
+from jetson_specdec.engine.release import release_from_image
 from jetson_specdec.findings import Severity
 from jetson_specdec.recipe import Arg, ServeCommand, ServeFlags, parse_config
 
@@ -145,8 +146,15 @@ class TestModel:
     def test_api_server_ignores_a_positional(self):
         flags = read("a/b --port 1", form="api_server")
         assert flags.model is None
-        assert "target-unidentified" in topics(flags, Severity.BLOCKING)
+        assert topics(flags, Severity.BLOCKING) == ["target-unidentified"]
         assert read("--model a/b", form="api_server").model == "a/b"
+        assert read("c/d --model a/b", form="api_server").findings == ()
+
+    def test_images_that_start_the_api_server(self):
+        old = release_from_image("vllm/vllm-openai:v0.9.1")
+        assert read("a/b", form="image_entrypoint", release=old).model is None
+        assert read("a/b", form="image_entrypoint", release=V032).model == "a/b"
+        assert read("--model a/b", form="image_entrypoint", release=old).model == "a/b"
 
     def test_a_list_flag_swallows_the_model(self):
         flags = read("--served-model-name arm a/b")
@@ -199,11 +207,6 @@ class TestSlips:
         flags = read("a/b c/d")
         assert flags.model == "a/b"
         assert topics(flags, Severity.BLOCKING) == ["unknown-argument"]
-
-    def test_quotes_from_a_web_page(self):
-        flags = read("“a/b” --port 1")
-        assert topics(flags, Severity.BLOCKING) == ["typography"]
-        assert "type a/b" in flags.findings[0].message
 
     def test_words_from_outside(self):
         spliced = Arg(value=None, raw="$EXTRA", start=0, end=0, unresolved=("EXTRA",), splices=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jetson_specdec.engine.core import EngineRelease
 from jetson_specdec.findings import Severity
-from jetson_specdec.recipe import Arg, ServeCommand, ServeFlags, parse_config, read_speculation
+from jetson_specdec.recipe import Arg, ServeCommand, ServeFlags, parse_config, parse_recipe, read_speculation
 from jetson_specdec.recipe.spec_text import read_spec_text, spec_json
 
 V032 = EngineRelease(version="0.32.0", candidates=("0.32.0",), distribution="upstream", source="named")
@@ -255,6 +255,44 @@ def test_a_bare_brace_is_split_by_the_shell():
     text = read_spec_text(words[0], following=tuple(words[1:]))
     assert text.variant == "split_by_brace_expansion"
     assert text.repaired == CONFIG
+
+
+def test_what_the_shell_took_apart_is_reported_once():
+    recipe = parse_recipe(f"vllm serve a/b --speculative-config {JSON} --port 1\n")
+    flags = ServeFlags.read(recipe.commands[0], V032)
+    found = read_speculation(flags)
+    assert found.state == "broken"
+    assert json.loads(shlex.split(found.correction)[1]) == CONFIG
+    assert flags.findings == ()
+
+
+def test_an_unquoted_variable_is_split_at_blanks():
+    recipe = parse_recipe(f"SPEC='{JSON}'\nvllm serve a/b --speculative-config $SPEC\n")
+    found = read_speculation(ServeFlags.read(recipe.commands[0], V032))
+    assert found.variant == "split_by_blanks"
+    assert json.loads(shlex.split(found.correction)[1]) == CONFIG
+
+
+def test_inside_another_layer_the_correction_says_so():
+    recipe = parse_recipe(f"bash -c \"vllm serve a/b --speculative-config '{JSON}'\"\n")
+    found = read_speculation(ServeFlags.read(recipe.commands[0], V032))
+    assert found.state == "broken"
+    assert "bash -c" in found.findings[-1].message
+    assert spec_json(CONFIG) in found.findings[-1].message
+
+
+def test_a_variable_inside_the_json_hides_only_its_key():
+    recipe = parse_recipe(
+        'vllm serve a/b --speculative-config "{\\"method\\": \\"eagle3\\", \\"model\\": \\"$HEAD\\", '
+        '\\"num_speculative_tokens\\": $K}"\n'
+    )
+    found = read_speculation(ServeFlags.read(recipe.commands[0], V032))
+    assert (found.state, found.method, found.model, found.num_speculative_tokens) == (
+        "by_reference",
+        "eagle3",
+        None,
+        None,
+    )
 
 
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_.-]{0,15}/[A-Za-z][A-Za-z0-9_.-]{0,20}", fullmatch=True)
