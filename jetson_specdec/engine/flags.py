@@ -40,31 +40,47 @@ class Flag:
 
     Attributes:
         name: canonical spelling, `--gpu-memory-utilization`.
-        aliases: other option strings, the `--no-…` form not among them.
+        aliases: other option strings for the same.
+        negations: option strings that switch it off (`--no-…`; since 0.33 also `--disable-…` for `--enable-…`).
         arity: words it takes: `none`, `one`, `many` (one or more, greedily), `optional` (none or one).
-        boolean: whether `--no-…` exists.
         json: whether its value may be a JSON object, so that `--flag.key value` works.
         first: oldest listed release that has it.
         last: newest listed release that has it; None while the newest one does.
-        replacement: what took its place, where it is gone.
-        since: option string → oldest listed release, for those younger than the flag.
+        replacement: what took its place where it is gone, and is still known for.
+        spans: option string → (first, last) listed release, for those that differ from the flag's own.
+        earlier_arity: (first release with the new arity, the arity before), or None.
     """
 
     name: str
     aliases: tuple[str, ...] = ()
+    negations: tuple[str, ...] = ()
     arity: Arity = "one"
-    boolean: bool = False
     json: bool = False
     first: str = tables.OLDEST_KNOWN
     last: str | None = None
     replacement: str | None = None
-    since: Mapping[str, str] = field(factory=dict)
+    spans: Mapping[str, tuple[str, str | None]] = field(factory=dict)
+    earlier_arity: tuple[str, Arity] | None = None
+
+    @property
+    def boolean(self) -> bool:
+        """Whether it can be switched off."""
+        return bool(self.negations)
 
     @property
     def options(self) -> tuple[str, ...]:
         """Every option string."""
-        negative = ("--no-" + self.name[2:],) if self.boolean else ()
-        return (self.name, *negative, *self.aliases)
+        return (self.name, *self.aliases, *self.negations)
+
+    def span(self, option: str) -> tuple[str, str | None]:
+        """Return the first and last listed release of one of its option strings."""
+        return self.spans.get(option, (self.first, self.last))
+
+    def arity_in(self, row: str) -> Arity:
+        """Return the words it takes in one listed release."""
+        if self.earlier_arity and tables.release_key(row) < tables.release_key(self.earlier_arity[0]):
+            return self.earlier_arity[1]
+        return self.arity
 
 
 @frozen(kw_only=True)
@@ -77,6 +93,7 @@ class FlagMatch:
             possible release has it any more), `typography` (a dash that is none), `positional` (no flag), `separator`
             (`--` alone) or `unknown`.
         name: the flag's canonical spelling, also when retired or negated; None where it is not one flag.
+        option: the option string it stands for (the alias, the `--no-…` form, the whole of a beginning), or None.
         value: the text after `=`, or None.
         key: the path behind the first dot (`num_speculative_tokens`), or None.
         negated: written as `--no-…`.
@@ -93,6 +110,7 @@ class FlagMatch:
     word: str
     kind: MatchKind
     name: str | None = None
+    option: str | None = None
     value: str | None = None
     key: str | None = None
     negated: bool = False
@@ -130,7 +148,10 @@ class FlagTable:
 
     def __init__(self) -> None:
         self._flags = {name: _flag(name, entry) for name, entry in tables.load("flags")["flags"].items()}
-        self._owner = {option: flag for flag in self._flags.values() for option in flag.options}
+        self._owners: dict[str, list[Flag]] = {}
+        for flag in self._flags.values():
+            for option in flag.options:
+                self._owners.setdefault(option, []).append(flag)
         self._rows: dict[str, tuple[str, ...]] = {}
 
     def __len__(self) -> int:
@@ -143,19 +164,28 @@ class FlagTable:
 
     def flag(self, name: str) -> Flag | None:
         """Return a flag by any of its option strings, underscores allowed; None where there is none."""
-        return self._owner.get(_dashed(name))
+        name = _dashed(name)
+        owners = self._owners.get(name)
+        return self._flags.get(name) or (owners[-1] if owners else None)
 
     def options(self, row: str) -> tuple[str, ...]:
         """Return the option strings of a listed release."""
         if row not in self._rows:
-            self._rows[row] = tuple(
-                option
-                for flag in self._flags.values()
-                if tables.in_ranges(row, [(flag.first, flag.last)])
-                for option in flag.options
-                if tables.release_key(flag.since.get(option, flag.first)) <= tables.release_key(row)
-            )
+            self._rows[row] = tuple(option for option in self._owners if self._has(option, row))
         return self._rows[row]
+
+    def _has(self, option: str, row: str) -> bool:
+        return any(tables.in_ranges(row, (flag.span(option),)) for flag in self._owners.get(option, ()))
+
+    def _owner(self, option: str, rows: tuple[str, ...]) -> Flag:
+        """Return whose option string this is in these releases; an option string can pass from one flag to another."""
+        owners = sorted(self._owners[option], key=lambda flag: tables.release_key(flag.span(option)[0]))
+        for row in reversed(rows):
+            for flag in owners:
+                if tables.in_ranges(row, [flag.span(option)]):
+                    return flag
+        older = [f for f in owners if tables.release_key(f.span(option)[0]) <= tables.release_key(rows[-1])]
+        return older[-1] if older else owners[0]
 
     def accepts(self, name: str, release: EngineRelease) -> bool | None:
         """Say whether a release has an option string; None where it depends on which release it is."""
@@ -189,20 +219,16 @@ class FlagTable:
             return self._unknown(word, head, rows)
         if match.name is None:
             return attrs.evolve(match, value=value, key=key)
-        accepted = self._accepted(self._option(match, head), _all_rows(release))
+        accepted = self._accepted(match.option or head, _all_rows(release))
         return attrs.evolve(match, value=match.value if value is None else value, key=key, accepted=accepted)
 
     # ------------------------------------------------------------------------------------------------ one option string
 
     def _accepted(self, option: str, rows: tuple[str, ...]) -> bool | None:
-        answers = {option in self.options(row) for row in rows}
+        if any(row not in tables.table()["releases"] for row in rows):
+            return None  # older than anything that was read
+        answers = {self._has(option, row) for row in rows}
         return answers.pop() if len(answers) == 1 else None
-
-    @staticmethod
-    def _option(match: FlagMatch, head: str) -> str:
-        if match.kind == "alias":
-            return head if not head.startswith("-O") else "-O"
-        return ("--no-" + match.name[2:]) if match.negated and match.name else match.name or head
 
     def _match(self, word: str, head: str, rows: tuple[str, ...]) -> FlagMatch | None:
         """Match an option string as argparse would: whole, then as a beginning, then in other releases."""
@@ -210,22 +236,22 @@ class FlagTable:
         if any(head in options for options in current):
             return self._whole(word, head, rows)
         if head.startswith("-O") and head[2:].isalnum():
-            level = self._match(word, "--optimization-level", rows) or self._match(word, "-O", rows)
-            return level and attrs.evolve(level, kind="alias", value=head[2:])
+            option = "--optimization-level" if self._has("--optimization-level", rows[-1]) else "-O"
+            return attrs.evolve(self._whole(word, option, rows), kind="alias", value=head[2:])
         for options in current:
             found = self._beginnings(head, options)
             if len(found) > 1:
-                names = tuple(dict.fromkeys(self._owner[option].name for option, _ in found))
+                names = tuple(dict.fromkeys(self._owner(option, rows).name for option, _ in found))
                 return FlagMatch(word=word, kind="ambiguous", candidates=names)
             if found:
                 option, inline = found[0]
                 match = self._whole(word, option, rows)
                 return attrs.evolve(match, kind="alias" if inline else "prefix", value=inline)
-        if head in self._owner:
+        if head in self._owners:
             return self._whole(word, head, rows)
         # An abbreviation of a flag that is gone: `--max-seq-len` was one of `--max-seq-len-to-capture`.
-        found = self._beginnings(head, tuple(self._owner)) if len(head) > len("--") + 3 else []
-        gone = [option for option, _ in found if self._gone(self._owner[option], rows)]
+        found = self._beginnings(head, tuple(self._owners)) if len(head) > len("--") + 3 else []
+        gone = [option for option, _ in found if self._gone(option, rows)]
         return self._whole(word, gone[0], rows) if len(gone) == 1 else None
 
     @staticmethod
@@ -239,25 +265,30 @@ class FlagTable:
             if not option.startswith("--") and (option == head[:2] or option.startswith(head))
         ]
 
-    def _gone(self, flag: Flag, rows: tuple[str, ...]) -> bool:
-        return flag.last is not None and tables.release_key(flag.last) < tables.release_key(rows[0])
+    def _gone(self, option: str, rows: tuple[str, ...]) -> bool:
+        last = self._owner(option, rows).span(option)[1]
+        return last is not None and tables.release_key(last) < tables.release_key(rows[0])
 
     def _whole(self, word: str, option: str, rows: tuple[str, ...]) -> FlagMatch:
-        flag = self._owner[option]
-        negated = option == "--no-" + flag.name[2:]
-        gone = self._gone(flag, rows)
-        newest = tables.table()["releases"]
+        flag = self._owner(option, rows)
+        since, last = flag.span(option)
+        negated = option in flag.negations
+        listed = tables.table()["releases"]
+        gone = self._gone(option, rows)
         return FlagMatch(
             word=word,
             kind="retired" if gone else "alias" if option in flag.aliases else "exact",
             name=flag.name,
+            option=option,
             negated=negated,
-            arity="none" if negated else flag.arity,
+            arity="none" if negated else flag.arity_in(rows[-1]),
             boolean=flag.boolean,
             json=flag.json,
-            since=flag.since.get(option, flag.first),
-            replacement=flag.replacement,
-            gone_since=newest[newest.index(flag.last) + 1] if flag.last is not None else None,
+            since=since if since in listed else None,
+            replacement=flag.replacement if gone else None,
+            gone_since=next(
+                (row for row in listed if last and tables.release_key(row) > tables.release_key(last)), None
+            ),
         )
 
     # ------------------------------------------------------------------------------------------------- words gone wrong
@@ -281,11 +312,11 @@ class FlagTable:
         if plain != head and (match := self._match(plain, plain, rows)) and match.name:
             return FlagMatch(word=word, kind="typography", suggestion=plain + tail)
         doubled = "-" + head
-        if not head.startswith("--") and len(head) > len("-x") and (doubled in self._owner):
+        if not head.startswith("--") and len(head) > len("-x") and doubled in self._owners:
             return FlagMatch(word=word, kind="unknown", suggestion=doubled + tail)
         from difflib import get_close_matches
 
-        options = [option for option in self.options(rows[-1]) if option.startswith("--")]
+        options = [o for o in self.options(rows[-1]) if o.startswith("--") and abs(len(o) - len(head)) <= 3]
         near = get_close_matches(head, options, n=1, cutoff=0.85) if head.startswith("--") else []
         return FlagMatch(word=word, kind="unknown", suggestion=near[0] + tail if near else None)
 
@@ -336,14 +367,17 @@ def _all_rows(release: EngineRelease | None) -> tuple[str, ...]:
 
 
 def _flag(name: str, entry: Mapping[str, Any]) -> Flag:
+    arity = entry.get("arity", "one")
+    steps = arity if isinstance(arity, list) else None
     return Flag(
         name=name,
         aliases=tuple(entry.get("alias", ())),
-        arity=entry.get("arity", "one"),
-        boolean=bool(entry.get("no")),
+        negations=tuple(entry.get("no", ())),
+        arity=steps[-1][1] if steps else arity,
         json=bool(entry.get("json")),
         first=entry.get("first", tables.OLDEST_KNOWN),
         last=entry.get("last"),
         replacement=entry.get("replacement"),
-        since=entry.get("since", {}),
+        spans={option: (first, last) for option, (first, last) in entry.get("spans", {}).items()},
+        earlier_arity=(steps[-1][0], steps[-2][1]) if steps else None,
     )

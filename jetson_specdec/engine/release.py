@@ -32,7 +32,7 @@ def _version_pattern() -> re.Pattern[str]:
     # A PEP 440 version with at least one dot, on its own: not a part of a word, a path or a longer number.
     return re.compile(
         r"(?<![\w./-])v?(\d{1,4}(?:\.\d{1,6}){1,3}(?:[-_.]?(?:a|b|rc|alpha|beta|post|dev)[-_.]?\d*)*(?:\+[a-z0-9.]+)?)"
-        r"(?![\w/-])",
+        r"(?![\w/-]|\.\d)",
         re.IGNORECASE | re.ASCII,
     )
 
@@ -121,7 +121,9 @@ def release_from_image(image: str | None) -> EngineRelease:
 
 def _leading_version(tag: str | None) -> str | None:
     """Return the version a tag starts with: `v0.20.2-aarch64` → `0.20.2`, `0.6.6.post1-r36.4.0` → `0.6.6.post1`."""
-    found = re.match(r"v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc|dev)\d+)?)(?=$|[-_+])", tag or "", re.ASCII | re.IGNORECASE)
+    found = re.match(
+        r"v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:post|rc|dev)\d+)?)(?=$|[-_+])", tag or "", re.ASCII | re.IGNORECASE
+    )
     return found.group(1) if found else None
 
 
@@ -139,9 +141,7 @@ def _upstream(ref: ImageRef) -> EngineRelease:
     if "latest" in words or "nightly" in words:
         # nightly-<commit> does not move, but nobody can tell its age from its name.
         commit = any(len(word) >= 7 and all(c in "0123456789abcdef" for c in word) for word in words)
-        return EngineRelease(
-            candidates=() if commit else (NEWEST_KNOWN,), source="floating_tag", floating=not commit
-        )
+        return EngineRelease(candidates=() if commit else (NEWEST_KNOWN,), source="floating_tag", floating=not commit)
     return EngineRelease(source="floating_tag", floating=True)
 
 
@@ -228,7 +228,10 @@ def from_flags(words: Iterable[str], release: EngineRelease | None = None) -> En
     if proof is None:
         return release
     return attrs.evolve(
-        release, candidates=tables.rows_between(oldest), source="flags", note=f"{proof.partition('=')[0]} since {oldest}"
+        release,
+        candidates=tables.rows_between(oldest),
+        source="flags",
+        note=f"{proof.partition('=')[0]} since {oldest}",
     )
 
 

@@ -266,9 +266,7 @@ def _check_method_keys(values: Mapping[str, Any], method: str | None, release: E
     return findings
 
 
-def _check_choice(
-    values: Mapping[str, Any], key: str, steps: list[list[Any]], release: EngineRelease
-) -> list[Finding]:
+def _check_choice(values: Mapping[str, Any], key: str, steps: list[list[Any]], release: EngineRelease) -> list[Finding]:
     if values.get(key) is None:
         return []
     rows = possible_versions(release) or (tables.NEWEST_KNOWN,)
