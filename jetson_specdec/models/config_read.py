@@ -128,10 +128,15 @@ def text_config(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
     return config, False
 
 
+def first_text(value: Any) -> str | None:
+    """Return the first entry of a list of texts, or None."""
+    return str(value[0]) if isinstance(value, (list, tuple)) and value else None
+
+
 def _int(config: Mapping[str, Any], *names: str) -> int | None:
     for name in names:
         value = config.get(name)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return value
     return None
 
@@ -139,7 +144,8 @@ def _int(config: Mapping[str, Any], *names: str) -> int | None:
 def read_shape(config: Mapping[str, Any]) -> Shape:
     """Read the shape of the language model in a `config.json`; what is not said stays None."""
     text, _ = text_config(config)
-    model_type = text.get("model_type") or config.get("model_type")
+    named = text.get("model_type") or config.get("model_type")
+    model_type = named if isinstance(named, str) else None
     defaults = {key: value for key, value in (_defaults().get(str(model_type)) or {}).items() if text.get(key) is None}
     # An explicit null means "off" for the window; only absent keys take the library's default.
     defaults = {key: value for key, value in defaults.items() if key not in text or key != "sliding_window"}
@@ -157,7 +163,7 @@ def read_shape(config: Mapping[str, Any]) -> Shape:
     shape = Shape(
         config=full,
         model_type=model_type,
-        architecture=next(iter(config.get("architectures") or text.get("architectures") or []), None),
+        architecture=first_text(config.get("architectures")) or first_text(text.get("architectures")),
         layers=layers,
         hidden=hidden,
         heads=heads,
@@ -358,7 +364,8 @@ def _is_moe_layer(shape: Shape, index: int) -> bool:
     config = shape.config
     if isinstance(config.get("hybrid_override_pattern"), str):
         return shape.kinds[index] == "moe"
-    if index in (config.get("mlp_only_layers") or ()):
+    dense = config.get("mlp_only_layers")
+    if isinstance(dense, (list, tuple)) and index in dense:
         return False
     listed = config.get("moe_layers")
     if isinstance(listed, (list, tuple)):

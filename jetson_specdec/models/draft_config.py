@@ -8,6 +8,8 @@ from typing import Any
 
 from attrs import frozen
 
+from jetson_specdec.models.config_read import first_text
+
 __all__ = ["DraftConfig", "read_draft_config"]
 
 
@@ -37,7 +39,7 @@ class DraftConfig:
 def read_draft_config(config: Mapping[str, Any]) -> DraftConfig | None:
     """Read a head's config; None when this is an ordinary model."""
     speculators = config.get("speculators_model_type")
-    architecture = str(next(iter(config.get("architectures") or []), ""))
+    architecture = first_text(config.get("architectures")) or ""
     lowered = architecture.lower()
     is_head = any(word in lowered for word in ("eagle", "dflash", "dspark", "speculator", "medusa"))
     if speculators is None and not is_head and "draft_vocab_size" not in config:
@@ -45,17 +47,19 @@ def read_draft_config(config: Mapping[str, Any]) -> DraftConfig | None:
     nested = config.get("eagle_config")
     eagle: Mapping[str, Any] = nested if isinstance(nested, Mapping) else {}
     layers = config.get("eagle_aux_hidden_state_layer_ids") or eagle.get("eagle_aux_hidden_state_layer_ids")
+    aux = tuple(item for item in layers if isinstance(item, int)) if isinstance(layers, (list, tuple)) else ()
     recipe = config.get("speculators_config")
     spec: Mapping[str, Any] = recipe if isinstance(recipe, Mapping) else {}
     verifier = spec.get("verifier")
     proposals = spec.get("proposal_methods")
-    first = next((item for item in proposals or [] if isinstance(item, Mapping)), {}) if proposals else {}
+    listed = proposals if isinstance(proposals, (list, tuple)) else ()
+    first = next((item for item in listed if isinstance(item, Mapping)), {})
     return DraftConfig(
         method=str(speculators) if speculators else _method(lowered, config),
         format="speculators" if speculators else "eagle",
         draft_vocab_size=_whole(config.get("draft_vocab_size")),
         target_hidden_size=_whole(config.get("target_hidden_size")),
-        aux_layers=tuple(int(item) for item in layers) if isinstance(layers, (list, tuple)) and layers else None,
+        aux_layers=aux or None,
         verifier=verifier.get("name_or_path") if isinstance(verifier, Mapping) else None,
         native_k=_whole(first.get("speculative_tokens")),
     )

@@ -113,7 +113,7 @@ def read_quantization(
             return None
         data = {"quant_method": "modelopt", **inner}
     method = str(data.get("quant_method") or data.get("producer", "") or "").lower()
-    if "config_groups" in data:
+    if isinstance(data.get("config_groups"), Mapping):
         return _from_groups(data, method or "compressed-tensors")
     if method.startswith("modelopt") or "quant_algo" in data:
         return _from_modelopt(data, method or "modelopt")
@@ -124,6 +124,18 @@ def read_quantization(
     if method == "mxfp4":
         return _make(data, method, "mxfp4", 4, 32, scale_bytes=1)
     return _make(data, method or None, None, None, None)
+
+
+def _size(value: Any, default: int) -> int:
+    """Return a positive whole number, else the default."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else default
+
+
+def _area(block: Any) -> int:
+    """Return how many weights a two-dimensional block has; 0 where it is not one."""
+    if not isinstance(block, (list, tuple)) or len(block) != 2:
+        return 0
+    return _size(block[0], 0) * _size(block[1], 0)
 
 
 def _ignored(data: Mapping[str, Any]) -> tuple[str, ...]:
@@ -193,11 +205,9 @@ def _from_weights(data: Mapping[str, Any], method: str, weights: Mapping[str, An
     bits, kind = weights.get("num_bits"), weights.get("type", "int")
     strategy = weights.get("strategy")
     group = weights.get("group_size")
-    group_size = int(group) if isinstance(group, int) and group > 0 else 0
+    group_size = _size(group, 0)
     if bits == 8:
-        block = weights.get("block_structure")
-        if strategy == "block" and isinstance(block, (list, tuple)) and len(block) == 2:
-            group_size = int(block[0]) * int(block[1])
+        group_size = (_area(weights.get("block_structure")) or group_size) if strategy == "block" else group_size
         precision = "fp8" if kind == "float" else "int8"
         return _make(data, method, precision, 8, group_size, scale_bytes=4 if strategy == "block" else 2)
     if bits == 4 and kind == "float":
@@ -213,20 +223,20 @@ def _from_modelopt(data: Mapping[str, Any], method: str) -> Quantization:
     algorithm = str(data.get("quant_algo") or "").upper()
     group = data.get("group_size")
     if "NVFP4" in algorithm or algorithm == "FP4":
-        return _make(data, method, "nvfp4", 4, int(group or 16), scale_bytes=1)
+        return _make(data, method, "nvfp4", 4, _size(group, 16), scale_bytes=1)
     if algorithm.startswith("MXFP4"):
-        return _make(data, method, "mxfp4", 4, int(group or 32), scale_bytes=1)
+        return _make(data, method, "mxfp4", 4, _size(group, 32), scale_bytes=1)
     if algorithm.startswith("FP8"):
         return _make(data, method, "fp8", 8, 0)
     if algorithm.startswith("W4A16") or "AWQ" in algorithm:
-        return _make(data, method, "w4a16", 4, int(group or 128), scale_bytes=2)
+        return _make(data, method, "w4a16", 4, _size(group, 128), scale_bytes=2)
     return _make(data, method, None, None, None)
 
 
 def _from_weight_only(data: Mapping[str, Any], method: str) -> Quantization:
     bits = data.get("bits") or data.get("w_bit")
     group = data.get("group_size") if data.get("group_size") is not None else data.get("q_group_size")
-    size = int(group) if isinstance(group, int) and group > 0 else 0
+    size = _size(group, 0)
     symmetric = bool(data.get("sym", False)) if "gptq" in method else not data.get("zero_point", True)
     if bits == 4:
         # GPTQ files hold packed zero points even when they are symmetric; engines drop them, files keep them.
@@ -238,7 +248,7 @@ def _from_weight_only(data: Mapping[str, Any], method: str) -> Quantization:
 
 
 def _from_fp8(data: Mapping[str, Any], method: str) -> Quantization:
-    block = data.get("weight_block_size")
-    if isinstance(block, (list, tuple)) and len(block) == 2:
-        return _make(data, method, "fp8", 8, int(block[0]) * int(block[1]), scale_bytes=4)
+    area = _area(data.get("weight_block_size"))
+    if area:
+        return _make(data, method, "fp8", 8, area, scale_bytes=4)
     return _make(data, method, "fp8", 8, 0)
