@@ -11,8 +11,8 @@ from jetson_specdec.estimate.kv import Bucket, plan_kv
 
 GIB = 2**30
 
-# (name, buckets, block size, KV bytes, max_model_len, tokens logged, concurrency logged). vLLM 0.32 on a CPU: blocks of
-# 128 tokens, 32-bit cache; the target has 48 layers of 4 KV heads x 64, the draft one of 2 x 64, the head one of 4 x 64.
+# (name, buckets, KV bytes, tokens logged, concurrency logged). vLLM 0.32 on a CPU: blocks of 128 tokens, 32-bit cache;
+# the target has 48 layers of 4 KV heads x 64, the draft one of 2 x 64, the head one of 4 x 64.
 TARGET = Bucket(count=48, bytes_per_token=2 * 4 * 64 * 4)
 LOGGED = [
     ("base", [TARGET], GIB, 10_880, "10.62"),
