@@ -12,7 +12,10 @@ from typing import Any
 from jetson_specdec.errors import SpecdecError
 from jetson_specdec.testing.fake_app import Settings
 
-__all__ = ["ArgumentFailure", "read_arguments"]
+__all__ = ["VERSION", "ArgumentFailure", "read_arguments"]
+
+VERSION = "0.32.0"
+"""The release whose flags are taken."""
 
 
 class ArgumentFailure(SpecdecError):  # noqa: N818 - vLLM's refusal, not ours
@@ -65,8 +68,9 @@ def read_arguments(words: Sequence[str], **defaults: Any) -> Settings:
         ArgumentFailure: vLLM would not accept them; `printed` is how it says so.
     """
     from jetson_specdec.engine.flags import flag_table
+    from jetson_specdec.engine.release import release_from_version
 
-    table = flag_table()
+    table, release = flag_table(), release_from_version(VERSION)
     values: dict[str, Any] = dict(defaults)
     shown: dict[str, Any] = {}
     spec: dict[str, Any] = {}
@@ -75,11 +79,11 @@ def read_arguments(words: Sequence[str], **defaults: Any) -> Settings:
     unknown: list[str] = []
     while queue:
         word = queue.pop(0)
-        match = table.resolve(word)
+        match = table.resolve(word, release)
         if match.kind == "positional":
             positionals.append(word)
             continue
-        if not match.known or match.name is None:
+        if not match.known or match.kind == "retired" or match.name is None:
             unknown.append(word)
             continue
         value = match.value
