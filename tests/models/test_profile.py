@@ -160,7 +160,7 @@ def test_the_head_costs_what_the_two_logged_figures_differ_by():
 
 @pytest.mark.parametrize(
     ("layers", "experts", "gib"),
-    [(24, 32, 12.8), (36, 128, 60.8)],  # as published for gpt-oss-20b and -120b
+    [(24, 32, 12.8), (36, 128, 60.8)],  # sizes of gpt-oss-20b and -120b as remembered, not from a log
 )
 def test_mxfp4_quantises_the_experts_only(layers, experts, gib):
     profile = profile_from_config(
