@@ -33,14 +33,6 @@ def _line_start(text: str, offset: int) -> int:
     return text.rfind("\n", 0, offset) + 1
 
 
-def _line_end(text: str, offset: int) -> int:
-    """Return the offset of the line's newline (of a two-character one: of its first half), or the end of the text."""
-    at = text.find("\n", offset)
-    if at < 0:
-        return len(text)
-    return at - 1 if at > 0 and text[at - 1] == "\r" and at > offset else at
-
-
 def _next_line(text: str, offset: int) -> int:
     at = text.find("\n", offset)
     return len(text) if at < 0 else at + 1
@@ -124,8 +116,9 @@ def _append(config: ConfigFile, lines: list[str], newline: str) -> Splice:
     if last is None:
         lead = "" if not text or text.endswith("\n") else newline
         return len(text), len(text), lead + newline.join(lines) + newline
-    at = _line_end(text, last.end)
-    return at, at, newline + newline.join(lines)
+    at = _next_line(text, last.end)
+    body = newline.join(lines)
+    return at, at, body + newline if text[:at].endswith("\n") else newline + body
 
 
 def _append_flow(config: ConfigFile, added: Mapping[str, Any]) -> Splice:
@@ -211,7 +204,7 @@ def edit_config(
             _render(key, value, indent=indent, newline=newline, as_json=as_json) for key, value in appended.items()
         ]
         splices.append(_append(config, lines, newline))
-    return _verified(config, _apply(config.text, splices, newline), expected)
+    return _verified(config, _apply(config.text, splices), expected)
 
 
 def _typed(text: str) -> Any:
@@ -234,7 +227,7 @@ def _as_read(value: Any, as_json: bool) -> Any:
     return json.dumps(dict(value), ensure_ascii=False) if as_json or nested else dict(value)
 
 
-def _apply(text: str, splices: list[Splice], newline: str) -> str:
+def _apply(text: str, splices: list[Splice]) -> str:
     for start, end, new in sorted(splices, key=lambda splice: splice[:2], reverse=True):
         text = text[:start] + new + text[end:]
     return text

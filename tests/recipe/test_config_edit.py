@@ -178,3 +178,33 @@ def test_any_file_keeps_its_other_bytes(lines, windows, final_newline, value, pr
     key = next((key for key in yaml.safe_load(after) if key.replace("_", "-") == "gpu-memory-utilization"), None)
     assert key is not None
     assert yaml.safe_load(after) == {**expected, key: float(value)}
+
+
+BLOCKS = st.sampled_from(
+    [
+        "compilation-config:\n  mode: 3 # m\n  # inner\n  sizes:\n  - 1\n  - 2\n",
+        "allowed-origins:\n- '*'\n# after\n",
+        "chat-template: |\n  a: b\n\n  # not a comment\n",
+        "chat-template: >-\n  a\n  b\n\n",
+        "override-generation-config: {temperature: 0.1,\n  top_k: 3}\n",
+        "hf-overrides: '{\"a\": 1}'\n",
+        "tokenizer: &t a/b\n",
+        "dtype: half\n",
+        "seed:\n",
+        "port: 1 # p\n\n",
+    ]
+)
+
+
+@settings(max_examples=150)
+@given(st.lists(BLOCKS, min_size=1, max_size=6, unique_by=lambda text: text.partition(":")[0]), st.booleans())
+def test_added_and_removed_again_gives_the_file_back(blocks, windows):
+    text = "".join(blocks)
+    text = text.replace("\n", "\r\n") if windows else text
+    added = edited(text, add={"speculative-config": SPEC})
+    read = yaml.safe_load(added)
+    key = next(key for key in read if key.startswith("speculative"))
+    value = json.loads(read[key]) if isinstance(read[key], str) else read[key]
+    assert value == SPEC
+    assert {name: item for name, item in read.items() if name != key} == yaml.safe_load(text)
+    assert edited(added, remove=["speculative-config"]) == text

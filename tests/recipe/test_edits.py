@@ -168,6 +168,22 @@ class TestConfigRecipe:
         made = plan(speculate(self.TEXT).text_after, remove_speculation=True)
         assert made.text_after == self.TEXT.replace("0.85", "0.8")
 
+    @pytest.mark.parametrize("end", ["\n", ""])
+    def test_short_keys_at_the_end_make_room(self, end):
+        made = speculate(f"model: a/b\nspec-method: ngram\nspec-tokens: 2{end}")
+        assert read_speculation(made.flags_after).config == CONFIG
+        assert "ngram" not in made.text_after
+        assert made.flags_after.gpu_memory_utilization == 0.8
+
+    @pytest.mark.parametrize("end", ["\n", ""])
+    def test_the_last_entry_is_rewritten_and_another_follows(self, end):
+        made = speculate(f"model: a/b\nspeculative-config:\n  method: ngram # x{end}")
+        assert yaml.safe_load(made.text_after) == {
+            "model": "a/b",
+            "speculative-config": CONFIG,
+            "gpu-memory-utilization": 0.8,
+        }
+
     def test_a_missing_value_is_added(self):
         made = speculate("model: a/b\nmax-model-len: 8k\n")
         assert made.text_after.startswith("model: a/b\nmax-model-len: 8k\ngpu-memory-utilization: 0.8\n")
