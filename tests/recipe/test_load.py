@@ -100,11 +100,11 @@ def test_a_text_with_a_name():
 
 
 def test_a_recorded_board(tmp_path):
-    (tmp_path / "root/opt").mkdir(parents=True)
-    (tmp_path / "root/opt/serve.sh").write_text(SHELL)
+    (tmp_path / "root/srv").mkdir(parents=True)
+    (tmp_path / "root/srv/serve.sh").write_text(SHELL)
     host = RecordedHost(tmp_path)
-    assert load_recipe("/opt/serve.sh", host=host).text == SHELL
-    for path in ("/opt", "/opt/none.sh"):
+    assert load_recipe("/srv/serve.sh", host=host).text == SHELL
+    for path in ("/srv", "/srv/none.sh"):
         with pytest.raises(RecipeSyntaxError):
             load_recipe(path, host=host)
 
