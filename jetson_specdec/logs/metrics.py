@@ -85,7 +85,12 @@ class SpecMetrics:
         changes = after if was_reset else _changes(before, after)
         drafted, accepted = _sum(changes, _DRAFTED), _sum(changes, _ACCEPTED)
         if legacy:
-            return _legacy(drafted, accepted, drafts=None, emitted=None, policy=policy)
+            found = _legacy(drafted, accepted, drafts=None, emitted=None, policy=policy)
+            gauges = [value for (name, _), value in after.items() if name == _LEGACY[0]]
+            if drafted is None and len(gauges) == 1:
+                # Only the gauge is there: it is of the engine's last interval.
+                found = evolve(found, acceptance_rate=gauges[0])
+            return found
         metrics = _of_counts(_sum(changes, _DRAFTS), drafted, accepted, _positions(changes), policy)
         if was_reset:
             metrics = evolve(metrics, state="reset", findings=(Finding.of("JSD684"), *metrics.findings))
@@ -224,8 +229,11 @@ def _series(text: str) -> _Series:
     from prometheus_client.parser import text_string_to_metric_families
 
     wanted = ("vllm:spec_decode_", *(name.removesuffix("_total") for name in _SERVER.values()))
+    counters = {name.removesuffix("_total"): name for name in (_DRAFTS, _DRAFTED, _ACCEPTED, _PER_POSITION)}
     found: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
-    for line in text.splitlines():
+    for raw in text.splitlines():
+        # Ray Serve and some relabelling write `ray_vllm_…` or `vllm_…`; OpenMetrics pages may leave `_total` out.
+        line = re.sub(r"^(?:ray_)?vllm[:_]", "vllm:", raw)
         if not line.startswith(wanted):
             continue
         try:
@@ -234,7 +242,8 @@ def _series(text: str) -> _Series:
             continue
         for sample in samples:
             if math.isfinite(sample.value):
-                found[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+                name = counters.get(sample.name, sample.name)
+                found[name, tuple(sorted(sample.labels.items()))] = sample.value
     return found
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,17 +89,22 @@ def reader_names() -> tuple[str, ...]:
     return tuple(reader.name for reader in (*_built_in(), *_plugins()[0]))
 
 
-def read_report(path_or_text: str | Path, *, format: str | None = None) -> BenchReport:
+def read_report(path_or_text: str | Path | Sequence[str | Path], *, format: str | None = None) -> BenchReport:
     """Read a benchmark report of any known format.
 
     Args:
-        path_or_text: a file, or the text of a report (a `str` with a line break or starting with `{` or `[` is text).
+        path_or_text: a file, or the text of a report (a `str` with a line break or starting with `{` or `[` is text);
+            several of them are one arm, each with other concurrencies.
         format: one of `reader_names()`; None recognises it from the content.
 
     Raises:
         ReportError: the file cannot be read, the format is unknown or not the one asked for, or nothing in it can be
             used. The text is one line and names the file.
     """
+    if not isinstance(path_or_text, (str, Path)):
+        from jetson_specdec.measurements.merge import merge_reports
+
+        return merge_reports([read_report(part, format=format) for part in path_or_text])
     text, where = _load(path_or_text)
     data, reason = None, None
     try:

@@ -116,6 +116,17 @@ def test_legacy_page_is_named_and_has_no_length():
     assert metrics.mean_acceptance_length is None
 
 
+def test_legacy_gauge_alone_gives_the_rate():
+    metrics = SpecMetrics.delta(None, f"vllm:spec_decode_draft_acceptance_rate{{{MODEL}}} 0.6\n")
+    assert (metrics.state, metrics.acceptance_rate) == ("legacy", 0.6)
+
+
+@pytest.mark.parametrize("rename", [("vllm:", "ray_vllm_"), ("vllm:", "vllm_"), ("_total{", "{")])
+def test_other_spellings_of_the_counters(rename):
+    metrics = SpecMetrics.delta(None, page([(200, 400, 100, (80, 20))]).replace(*rename))
+    assert (metrics.acceptance_rate, metrics.per_position) == (0.25, (0.4, 0.1))
+
+
 def test_a_page_cut_off_or_with_nan_does_not_break():
     good = page([(200, 400, 100, (80, 20))])
     broken = good + "vllm:spec_decode_num_drafts_total{engine=\nvllm:num_preemptions_total NaN\n"

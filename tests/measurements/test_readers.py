@@ -261,6 +261,14 @@ def test_files(tmp_path):
         assert str(place) in str(caught.value)
 
 
+def test_several_files_are_one_arm(tmp_path):
+    for concurrency in (8, 1):
+        data = {**AIPERF, "input_config": {**AIPERF["input_config"], "loadgen": {"concurrency": concurrency}}}
+        (tmp_path / f"c{concurrency}.json").write_text(json.dumps(data), encoding="utf-8")
+    report = read_report([tmp_path / "c8.json", tmp_path / "c1.json"])
+    assert [run.concurrency for run in report.runs] == [1, 8]
+
+
 def test_a_named_format_must_fit():
     assert read_report(json.dumps(AIPERF), format="aiperf").source_format == "aiperf"
     with pytest.raises(ReportError) as caught:
