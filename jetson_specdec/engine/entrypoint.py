@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from attrs import frozen
@@ -53,7 +54,8 @@ def entrypoint_of(release: EngineRelease) -> Entrypoint:
     kinds = {kind for step in found for kind in step.get("possible", [step["kind"]])}
     if len(kinds) == 1:
         return _entrypoint(images, kinds.pop(), found[-1])
-    possible = tuple(kind for kind in ("api_server", "vllm_serve") if not versions or kind in kinds)
+    both: tuple[EntrypointKind, ...] = ("api_server", "vllm_serve")
+    possible = tuple(kind for kind in both if not versions or kind in kinds)
     return Entrypoint(kind="unknown", possible=possible, confidence="unverified")
 
 
@@ -69,7 +71,7 @@ def _step(rule: dict[str, Any], version: str) -> dict[str, Any]:
     return between
 
 
-def _entrypoint(images: dict[str, Any], kind: EntrypointKind, entry: dict[str, Any]) -> Entrypoint:
+def _entrypoint(images: Mapping[str, Any], kind: EntrypointKind, entry: Mapping[str, Any]) -> Entrypoint:
     return Entrypoint(
         kind=kind,
         words=tuple(images["entrypoint_words"].get(kind, ())),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a container image reference says: its parts, who built it, for which board and CUDA.
 
-A reference is `[registry[:port]/]path[:tag][@digest]`. Mirrors put their own name in front (`m.daocloud.io/docker.io/…`),
-so a repository is recognised by the end of its path.
+A reference is `[registry[:port]/]path[:tag][@digest]`. Mirrors put their own name in front
+(`m.daocloud.io/docker.io/…`), so a repository is recognised by the end of its path.
 """
 
 from __future__ import annotations

@@ -35,14 +35,13 @@ def recommended_image(family: str | None, l4t: str | None) -> str | None:
         l4t: such as `36.4.4`.
     """
     major = _l4t_major(l4t)
-    images = tables.load("images")["recommended"]
+    key = None
     if family == "thor" or (family in _ORINS and major is not None and major >= 39):
-        found: str = images["upstream"]["image"]
-        return found
-    if family in _ORINS and major is not None and major >= 36:
-        found = images["orin_l4t_36"]["image"]
-        return found
-    return None
+        key = "upstream"
+    elif family in _ORINS and major is not None and major >= 36:
+        key = "orin_l4t_36"
+    image: str | None = tables.load("images")["recommended"][key]["image"] if key else None
+    return image
 
 
 def check_runtime(*, family: str | None, l4t: str | None, release: EngineRelease) -> tuple[Finding, ...]:
@@ -130,11 +129,11 @@ def _on_orin(
 
 def _on_l4t_39(release: EngineRelease, better: str | None) -> list[Finding]:
     image, version = release.image, _version(release)
-    values = {"image": image, "version": version, "minimum": _MINIMUM, "better": better}
     if at_least(release, _MINIMUM) is False:
         # A floating tag was such a release once; nobody knows what it is today.
         proved = _too_old(release) and release.version is not None
-        return [Finding.of(("JSD310" if image else "JSD317") if proved else "JSD318", **values)]
+        code = ("JSD310" if image else "JSD317") if proved else "JSD318"
+        return [Finding.of(code, image=image, version=version, minimum=_MINIMUM, better=better)]
     if release.distribution == "nvcr":
         return [Finding.of("JSD322", image=image, better=better)]
     return []

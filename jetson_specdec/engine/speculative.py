@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Literal
 
 from jetson_specdec.engine import tables
@@ -35,9 +36,13 @@ __all__ = [
 
 _NO_DRAFT_MODEL = ("ngram", "ngram_gpu", "suffix", "mtp", "dspark", "extract_hidden_states")
 """Methods whose `model` may be left out."""
+_OWN_DRAFTS = ("ngram", "ngram_gpu", "suffix", "custom_class", "extract_hidden_states")
+"""Methods for which no draft model is loaded, so that some checks of it never happen."""
 _NEEDS_K = ("eagle", "eagle3", "draft_model", "ngram", "ngram_gpu")
 _TEXTS = ("model", "method", "revision", "code_revision", "quantization")
 _WHOLE = ("draft_tensor_parallel_size", "max_model_len", "prompt_lookup_max", "prompt_lookup_min", "dspark_draft_topk")
+_BOOLEANS = ("true", "false", "1", "0", "1.0", "0.0", "yes", "no", "on", "off", "t", "f", "y", "n")
+"""What pydantic takes for a truth value."""
 _FLAGS = (
     "enforce_eager",
     "disable_padded_drafter_batch",
@@ -195,7 +200,7 @@ def _check_types(values: Mapping[str, Any]) -> list[Finding]:
             findings.append(Finding.of("JSD366", key=key, value=repr(value), expected="a text in quotes"))
         elif key in _WHOLE and ((number := _whole(value)) is None or number < 1):
             findings.append(Finding.of("JSD366", key=key, value=repr(value), expected="a whole number from 1"))
-        elif key in _FLAGS and not isinstance(value, (bool, int, str)):
+        elif key in _FLAGS and str(value).lower() not in _BOOLEANS:
             findings.append(Finding.of("JSD366", key=key, value=repr(value), expected="true or false"))
     return findings
 
@@ -246,7 +251,7 @@ def _check_method_keys(values: Mapping[str, Any], method: str | None, release: E
         findings.append(Finding.of("JSD365", low=low, high=high))
     if values.get("use_heterogeneous_vocab") is True and method not in ("draft_model", None):
         findings.append(Finding.of("JSD367", method=method))
-    if values.get("dspark_draft_topk") is not None and method not in ("dspark", None):
+    if values.get("dspark_draft_topk") is not None and method not in ("dspark", None, *_OWN_DRAFTS):
         findings.append(Finding.of("JSD368", method=method))
     if method == "suffix":
         findings.append(Finding.of("JSD374"))
@@ -292,6 +297,6 @@ def _schedule_problem(schedule: Any) -> str | None:
             return "JSD377"
         entries.append((start, end, k))
     entries.sort()
-    if any(later[0] <= earlier[1] for earlier, later in zip(entries, entries[1:], strict=False)):
+    if any(later[0] <= earlier[1] for earlier, later in pairwise(entries)):
         return "JSD378"
     return "JSD379" if entries[0][0] != 1 else None

@@ -19,13 +19,13 @@ def resolve(word, version=None):
     return flag_table().resolve(word, release_from_version(version) if version else None)
 
 
-class Failed(Exception):
+class ParserError(Exception):
     pass
 
 
 class Parser(argparse.ArgumentParser):
     def error(self, message):
-        raise Failed(message)
+        raise ParserError(message)
 
 
 def reference(version):
@@ -33,7 +33,11 @@ def reference(version):
     parser, names = Parser(add_help=False), {}
     for options, nargs in json.loads((FIXTURES / f"parser-{version}.json").read_text(encoding="utf-8"))["options"]:
         dest = "_".join(options)
-        kind = {"action": "store_const", "const": True} if nargs == 0 else {"nargs": nargs, "const": True if nargs == "?" else None}
+        kind = (
+            {"action": "store_const", "const": True}
+            if nargs == 0
+            else {"nargs": nargs, "const": True if nargs == "?" else None}
+        )
         parser.add_argument(*options, dest=dest, default=None, **kind)
         names[dest] = set(options)
     return parser, names
@@ -48,7 +52,7 @@ def what_argparse_says(parser, names, word):
     """Return the option strings of the flag that argparse takes a word for, or `ambiguous`, or None."""
     try:
         known, extras = parser.parse_known_args([word])
-    except Failed as failed:
+    except ParserError as failed:
         message = str(failed)
         if message.startswith("ambiguous option"):
             return "ambiguous"
@@ -92,7 +96,7 @@ def test_every_word_means_what_the_release_s_own_parser_says(real):
 
 
 def test_arity_and_negation_are_the_parser_s(real):
-    version, parser, names = real
+    version = real[0]
     release = release_from_version(version)
     expected = {None: "one", "+": "many", "*": "many", "?": "optional", 0: "none"}
     dumped = json.loads((FIXTURES / f"parser-{version}.json").read_text(encoding="utf-8"))["options"]
