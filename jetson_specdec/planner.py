@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from jetson_specdec.errors import PluginError
+from jetson_specdec.errors import PluginError, RecipeSyntaxError
 from jetson_specdec.findings import Finding
 from jetson_specdec.host import Host, LocalHost, OverlayHost
 from jetson_specdec.planning.decide import decide
@@ -115,6 +115,8 @@ class Planner:
         )
         host = self._open_host()
         parsed = recipe if isinstance(recipe, Recipe) else _load(recipe)
+        if parsed.form == "mem_tune":
+            parsed, wishes = _from_mem_tune(parsed, wishes)
         chosen = choose_command(parsed, command)
         board = self._device(device, l4t)
         if not host.live and parsed.path is not None:
@@ -194,6 +196,24 @@ def _is_text(recipe: str) -> bool:
     if "\n" in recipe or len(recipe) > 4096 or "\0" in recipe or not recipe:
         return True
     return any(char.isspace() for char in recipe) and not Path(recipe).exists()
+
+
+def _from_mem_tune(recipe: Recipe, wishes: Wishes) -> tuple[Recipe, Wishes]:
+    """Turn a recommendation of jetson-inference-mem-tune into the serve command it stands for.
+
+    Raises:
+        RecipeSyntaxError: the model is not named, and the recommendation does not tell it.
+    """
+    import shlex
+
+    from jetson_specdec.recipe.handover import read_mem_tune
+    from jetson_specdec.recipe.shell import parse_shell
+
+    advice = read_mem_tune(recipe.text, where=recipe.path or "the recipe")
+    if wishes.target is None or recipe.commands[0].serve_form == "other":
+        raise RecipeSyntaxError("JSE513", where=recipe.path or "the recipe")
+    text = shlex.join(["vllm", "serve", wishes.target, *advice.launch_flags]) + "\n"
+    return parse_shell(text), evolve(wishes, mem_tune=advice)
 
 
 def _baseline(baseline: BenchReport | str | Path | None) -> BenchReport | None:

@@ -184,6 +184,7 @@ class TargetIdentity:
             `third-party-copy`, `config-disagrees`.
         near_misses: known ids that look like a misspelt one.
         looked_in: host paths that were looked up, and what was there, in order (`path: found|absent|…`).
+        folder: host path of the model's directory where one was read, or None.
     """
 
     served: str | None
@@ -197,3 +198,4 @@ class TargetIdentity:
     remarks: tuple[str, ...] = ()
     near_misses: tuple[str, ...] = ()
     looked_in: tuple[str, ...] = ()
+    folder: str | None = None

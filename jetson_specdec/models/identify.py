@@ -60,7 +60,7 @@ def identify_target(
         found = _look(served, locator) if served else Found()
         identity = _from_id(named, catalog) if is_repository_id(named) else _from_names([named], catalog)
         how = identity.how if identity.how == "speculators" else "named"
-        return evolve(identity, served=served or named, how=how, config=found.config, looked_in=found.looked_in)
+        return evolve(identity, served=served or named, how=how, config=found.config, looked_in=found.looked_in, folder=found.folder)
     if not served or "\0" in served:
         return TargetIdentity(served=served)
     if is_uri(served):
@@ -187,7 +187,7 @@ def _from_path(served: str, found: Found, catalog: Catalog) -> TargetIdentity:
     if speculators is not None:
         identity = _from_id(speculators, catalog) if is_repository_id(speculators) else TargetIdentity(served=served)
         identity = evolve(identity, served=served, head=served, how="speculators", confidence="medium")
-        return evolve(identity, config=found.config, looked_in=found.looked_in)
+        return evolve(identity, config=found.config, looked_in=found.looked_in, folder=found.folder)
     identity = _from_names(paths, catalog)
     if identity.base is None and identity.id is None:
         identity = _from_own_words(identity, config, catalog)
@@ -218,7 +218,7 @@ def _speculators(config: Mapping[str, Any]) -> str | None:
 
 def _checked(identity: TargetIdentity, found: Found, catalog: Catalog) -> TargetIdentity:
     """Add what was found, and take a name back where the config's numbers contradict it."""
-    identity = evolve(identity, config=found.config, looked_in=found.looked_in)
+    identity = evolve(identity, config=found.config, looked_in=found.looked_in, folder=found.folder)
     if found.config is None or identity.head is not None:
         return identity
     precision = precision_in(found.config)

@@ -49,6 +49,11 @@ class Found:
     gguf: bool = False
     looked_in: tuple[str, ...] = ()
 
+    @property
+    def folder(self) -> str | None:
+        """The host path of the directory that holds the config, or None."""
+        return self.path if self.config is not None else None
+
 
 @frozen(kw_only=True)
 class Locator:

@@ -84,6 +84,11 @@ def _ask(situation: Situation, asked: Sequence[Strategy], draft: _Draft, found: 
                 return draft.unchanged("refuse", found, rejected, memory=too_big)
             memory = choose(situation, None)
             return draft.unchanged(answer.strategy, (*found, *answer.findings, *memory.findings), rejected, memory)
+        unfit = _unfit(situation, answer)
+        if unfit is not None:
+            rejected[strategy.name] = unfit
+            found.append(checks.as_warning((unfit,))[0])
+            continue
         memory = choose(situation, answer)
         if memory.fits is False:
             rejected[strategy.name] = memory.findings[0]
@@ -92,6 +97,21 @@ def _ask(situation: Situation, asked: Sequence[Strategy], draft: _Draft, found: 
             continue
         return draft.changed(answer, memory, found, rejected)
     return draft.unchanged("none", found, rejected)
+
+
+def _unfit(situation: Situation, proposal: Proposal) -> Finding | None:
+    """Return why this engine would not take a proposal's config, whoever proposed it."""
+    from jetson_specdec.engine.speculative import method_support, validate_config
+
+    config = dict(proposal.config or {})
+    method = config.get("method")
+    if isinstance(method, str):
+        support = method_support(method, situation.release, situation.model_type)
+        if support.state == "unsupported":
+            return support.finding or Finding.of("JSD548", method=method, since=support.since)
+    parallel = situation.flags.tensor_parallel_size
+    found = validate_config(config, situation.release, target_tensor_parallel_size=parallel)
+    return next((finding for finding in found if finding.severity is Severity.BLOCKING), None)
 
 
 @frozen

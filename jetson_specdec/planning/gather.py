@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jetson_specdec.models.core import DraftPair, Head, TargetIdentity, TargetRecord
     from jetson_specdec.models.profile import ModelProfile
     from jetson_specdec.recipe.core import Recipe, ServeCommand
+    from jetson_specdec.recipe.flags import ServeFlags
     from jetson_specdec.recipe.handover import MemTune
 
 __all__ = ["Wishes", "choose_command", "gather"]
@@ -124,7 +125,7 @@ def gather(
         speculation=speculation,
         identity=identity,
         record=record,
-        profile=_profile(identity, record, flags.quantization),
+        profile=_profile(identity, record, flags, host),
         heads=heads,
         pairs=pairs,
         head_wanted=wishes.head,
@@ -190,17 +191,29 @@ def _candidates(catalog: Catalog, identity: TargetIdentity) -> tuple[tuple[Head,
     return catalog.heads_for(identity.base, served=identity.id), catalog.pairs_for(identity.base)
 
 
-def _profile(identity: TargetIdentity, record: TargetRecord | None, quantization: str | None) -> ModelProfile | None:
+def _profile(
+    identity: TargetIdentity, record: TargetRecord | None, flags: ServeFlags, host: Host
+) -> ModelProfile | None:
+    """Return the target's shape and sizes: from its files where they are at hand, else its config, else the catalogue."""
+    from jetson_specdec.errors import ModelError
     from jetson_specdec.models.profile import profile_from_catalogue, profile_from_config
 
-    if identity.config is not None:
-        return profile_from_config(identity.config, id=identity.id, quantization=quantization)
+    quantization = flags.quantization
+    if identity.how != "speculators" and identity.config is not None:
+        if identity.folder is not None and quantization is None:
+            from jetson_specdec.models.local import profile_from_dir
+
+            try:
+                return profile_from_dir(host, identity.folder, id=identity.id, dtype=flags.dtype)
+            except ModelError:
+                pass  # damaged weight files are the engine's to report; the config still tells the shape
+        return profile_from_config(identity.config, id=identity.id, quantization=quantization, dtype=flags.dtype)
     if record is None:
         return None
     precision = identity.precision
     if precision is None:
         # The original repository of a model that ships quantised (gpt-oss) has no bf16 weights.
-        precision = "bf16" if "bf16" in record.weight_bytes else next(iter(record.weight_bytes), None)
+        precision = record.native_precision or "bf16"
     if quantization == "fp8" and precision == "bf16":
         precision = "fp8"  # vLLM quantises the linear layers while loading
     return profile_from_catalogue(record, precision)

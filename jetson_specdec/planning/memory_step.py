@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jetson_specdec.estimate.memory import MemoryLedger
     from jetson_specdec.strategies.core import Proposal, Situation
 
-__all__ = ["MemoryStep", "choose"]
+__all__ = ["MemoryStep", "choose", "default_of"]
 
 
 @frozen(kw_only=True)
@@ -88,8 +88,6 @@ _TOO_HIGH = ("memory_precheck", "oom_load", "oom_warmup", "driver_oom", "host_oo
 
 def _start(situation: Situation) -> tuple[float | None, Decimal]:
     """Return the utilisation in force, as a number and as the decimal to count from."""
-    from jetson_specdec.engine.release import default_utilization
-
     reading = situation.flags.utilization
     if reading.state == "value" and reading.value is not None:
         try:
@@ -99,8 +97,22 @@ def _start(situation: Situation) -> tuple[float | None, Decimal]:
     if reading.state != "absent":
         return None, Decimal(0)
     advised = situation.mem_tune.gpu_memory_utilization if situation.mem_tune is not None else None
-    value = advised if advised is not None else default_utilization(situation.release)
+    value = advised if advised is not None else default_of(situation)[0]
     return value, Decimal(str(value)) if value is not None else Decimal(0)
+
+
+def default_of(situation: Situation) -> tuple[float | None, bool]:
+    """Return the engine's default utilisation, and whether it is assumed from what this board can run at all.
+
+    A board that only runs upstream vLLM 0.20 or newer has the default of those releases (0.92, vLLM config/cache.py),
+    even where the recipe does not tell the release.
+    """
+    from jetson_specdec.engine.release import NEWEST_KNOWN, default_utilization, release_from_version
+
+    known = default_utilization(situation.release)
+    if known is not None or situation.device.runtime != "upstream_vllm":
+        return known, False
+    return default_utilization(release_from_version(NEWEST_KNOWN)), True
 
 
 def _minus(value: Decimal, step: float) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jetson_specdec.findings import Finding
+from jetson_specdec.planning.memory_step import default_of
 from jetson_specdec.strategies.common import usual_k
 
 if TYPE_CHECKING:
@@ -19,7 +20,12 @@ def about_target(situation: Situation) -> tuple[Finding, ...]:
     identity, record, profile = situation.identity, situation.record, situation.profile
     found: list[Finding] = []
     if identity.id is None and identity.base is None:
-        found.append(Finding.of("JSD560", served=identity.served, looked_in=list(identity.looked_in)))
+        if identity.served is None and situation.flags.model_reading.state == "absent":
+            found.append(Finding.of("JSD566"))
+        else:
+            found.append(Finding.of("JSD560", served=identity.served, looked_in=list(identity.looked_in)))
+    if identity.folder is not None:
+        found.append(Finding.of("JSD577", served=identity.served, folder=identity.folder))
     if identity.near_misses and identity.base is None:
         found.append(Finding.of("JSD564", served=identity.served, near=list(identity.near_misses)))
     moe = record.moe if record is not None and record.moe is not None else _profile_moe(profile)
@@ -39,6 +45,8 @@ def about_flags(situation: Situation) -> tuple[Finding, ...]:
     """Say which arguments change what speculation can gain."""
     flags = situation.flags
     found: list[Finding] = []
+    if situation.config is not None and situation.config.found and situation.config.path is not None:
+        found.append(Finding.of("JSD578", named=situation.config.named, path=situation.config.path))
     eager = flags.get("enforce-eager")
     if flags.enforce_eager or eager.state == "unresolved":
         found.append(Finding.of("JSD562", optional=bool(eager.occurrence and eager.occurrence.optional)))
@@ -53,19 +61,13 @@ def about_flags(situation: Situation) -> tuple[Finding, ...]:
 
 def about_utilization(situation: Situation) -> tuple[Finding, ...]:
     """Say where the utilisation in force comes from when the recipe does not state it."""
-    from jetson_specdec.engine.release import default_utilization, default_utilizations
-
     reading = situation.flags.utilization
     if reading.state == "absent":
-        default = default_utilization(situation.release)
-        return (
-            Finding.of(
-                "JSD514",
-                default=default,
-                possible=list(default_utilizations(situation.release)),
-                release=situation.release.version,
-            ),
-        )
+        default, assumed = default_of(situation)
+        if default is None:
+            return (Finding.of("JSD513"),)
+        code = "JSD509" if assumed else "JSD514"
+        return (Finding.of(code, default=default, release=situation.release.version),)
     if reading.state == "unresolved":
         return (Finding.of("JSD515", written=reading.text),)
     return ()
@@ -83,6 +85,11 @@ def about_existing(situation: Situation) -> tuple[Finding, ...]:
             form=speculation.form,
         )
     ]
+    if speculation.config is not None:
+        from jetson_specdec.engine.speculative import validate_config
+
+        parallel = situation.flags.tensor_parallel_size
+        found += validate_config(speculation.config, situation.release, target_tensor_parallel_size=parallel)
     k, usual = speculation.num_speculative_tokens, usual_k(situation)
     if k is not None and speculation.method in ("eagle3", "draft_model") and k != usual:
         found.append(Finding.of("JSD524", k=k, usual=usual, family=situation.device.family))

@@ -120,15 +120,16 @@ def _corrections(findings: list[Finding]) -> list[str]:
 
 def _hand_off(situation: Situation) -> Step:
     """Hand over to NVIDIA's memory tuner with its exact arguments."""
-    total = situation.device.memory_total_bytes
+    from jetson_specdec.estimate.headroom import headroom
+
     free = situation.policy.min_free_bytes
-    target_mb = None if total is None else (total - free) // 2**20
-    words = ["recommend.py", "--audit", "-", "--runtime", "vllm", "--workload", "llm-server"]
-    if target_mb is not None:
-        words += ["--target-mb", str(target_mb)]
+    room = headroom(situation.device.memory_total_bytes, situation.flags.gpu_memory_utilization, situation.policy)
+    target_mb = room.target_mb or free // 2**20
+    workload = "vlm-server" if situation.record is not None and situation.record.multimodal else "llm-server"
+    words = ["--audit", "-", "--runtime", "vllm", "--workload", workload, "--target-mb", str(target_mb)]
     return Step.of(
         "free-memory",
         needed_bytes=free,
         target_mb=target_mb,
-        command="jetson-memory-audit | " + " ".join(words),
+        command="jetson-memory-audit | recommend.py " + " ".join(words),
     )
