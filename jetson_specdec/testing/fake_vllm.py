@@ -138,30 +138,40 @@ class FakeVllm:
         return InProcess(self.app)
 
     def prepare(self) -> None:
-        """Write the start of the log.
+        """Write the log of a start, up to where the engine is loaded.
 
         Raises:
             SpecdecError: the memory does not suffice; the log says what vLLM would have said.
         """
-        settings, memory = self.settings, self._memory or Memory()
-        draft = bool((settings.speculative_config or {}).get("model"))
+        settings = self.settings
         self.log.opening(settings.model, settings.non_default, settings.speculative_config)
-        kv_gib, failure = memory_failure(
-            memory,
-            utilization=settings.gpu_memory_utilization,
-            draft=draft,
-            max_model_len=settings.max_model_len,
-        )
+        _, failure = self._account()
         if failure is not None and self._memory is not None:
             self.log.failed(*failure)
             raise SpecdecError("JSE681", reason=failure[1])
+
+    def announce(self, port: int) -> None:
+        """Write the rest of the start, with the port that is open."""
+        kv_gib, _ = self._account()
         self.log.loaded(
-            memory,
-            draft=draft,
-            kv_gib=max(kv_gib, 8.0) if self._memory is None else kv_gib,
-            max_model_len=settings.max_model_len,
-            host=settings.host,
-            port=settings.port,
+            self._memory or Memory(),
+            draft=self._drafts,
+            kv_gib=kv_gib if self._memory is not None else max(kv_gib, 8.0),
+            max_model_len=self.settings.max_model_len,
+            host=self.settings.host,
+            port=port,
+        )
+
+    @property
+    def _drafts(self) -> bool:
+        return bool((self.settings.speculative_config or {}).get("model"))
+
+    def _account(self) -> tuple[float, tuple[str, str] | None]:
+        return memory_failure(
+            self._memory or Memory(),
+            utilization=self.settings.gpu_memory_utilization,
+            draft=self._drafts,
+            max_model_len=self.settings.max_model_len,
         )
 
     def __enter__(self) -> FakeVllm:
@@ -175,6 +185,7 @@ class FakeVllm:
         except BaseException:
             self._stop()
             raise
+        self.announce(self.port)
         return self
 
     def __exit__(
@@ -197,7 +208,7 @@ class FakeVllm:
         self._loop.close()
 
 
-async def _serve(server: FakeServer, startup_s: float, announce: Callable[[], None]) -> None:
+async def _serve(server: FakeServer, startup_s: float, announce: Callable[[int], None]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -206,7 +217,7 @@ async def _serve(server: FakeServer, startup_s: float, announce: Callable[[], No
         await asyncio.wait({asyncio.ensure_future(stop.wait())}, timeout=startup_s)
     if not stop.is_set():
         await server.start()
-        announce()
+        announce(server.port)
         ticker = asyncio.ensure_future(_tick(server.app))
         await stop.wait()
         ticker.cancel()
@@ -262,7 +273,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SpecdecError:
         return 1
     try:
-        asyncio.run(_serve(FakeServer(fake.app), startup, lambda: None))
+        asyncio.run(_serve(FakeServer(fake.app), startup, fake.announce))
     except OSError as error:
         fake.log.raw(f"OSError: {error}")
         return 1

@@ -296,6 +296,7 @@ def test_start_log():
         "Available KV cache memory:",
         "GPU KV cache size:",
         "Application startup complete.",
+        f"Starting vLLM server on http://127.0.0.1:{server.port}",
         "Application shutdown complete.",
     ):
         assert part in log
@@ -329,6 +330,7 @@ def test_a_draft_takes_from_the_kv_cache():
     def kv(config):
         fake = FakeVllm(model="m", memory=Memory(draft_gib=2.0), gpu_memory_utilization=0.5, speculative_config=config)
         fake.prepare()
+        fake.announce(8000)
         return float(re.search(r"Available KV cache memory: ([\d.]+) GiB", fake.log.text)[1])
 
     assert kv(None) - kv(EAGLE) == pytest.approx(2.0, abs=0.011)
