@@ -8,16 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jetson_specdec.errors import RecipeSyntaxError
-from jetson_specdec.findings import Finding
 from jetson_specdec.recipe.core import Arg, ArgEdit, Recipe, ServeCommand
 
 if TYPE_CHECKING:
-    from jetson_specdec.recipe.shell_find import Found
+    from jetson_specdec.recipe.shell_find import Finder, Found
     from jetson_specdec.recipe.shell_script import Field
 
 __all__ = ["edit_shell", "parse_shell", "read_shell"]
 
-MAX_CHARACTERS = 256 * 1024
+MAX_CHARACTERS = 128 * 1024
 """No recipe is that long; a longer text is a log or a dump handed over by mistake."""
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*$", re.MULTILINE)
@@ -35,11 +34,11 @@ def parse_shell(text: str, *, path: str | None = None, environ: Mapping[str, str
 
     Raises:
         RecipeSyntaxError: empty (JSE200), too long (JSE201), not text (JSE202), a quote or the like that never ends
-            (JSE203), no serve command (JSE204), nested too deeply (JSE205).
+            (JSE203), no serve command (JSE204), nested too deeply (JSE205), too many commands (JSE206).
     """
     from jetson_specdec.recipe.shell_checks import recipe_findings
 
-    finder, ranges = read_shell(text, path=path, environ=environ)
+    finder = read_shell(text, path=path, environ=environ)
     commands = tuple(_command(index, found, text) for index, found in enumerate(finder.found))
     if not commands:
         others = list(dict.fromkeys(f"{what} (line {line})" for line, what in finder.others))[:8]
@@ -49,7 +48,7 @@ def parse_shell(text: str, *, path: str | None = None, environ: Mapping[str, str
         form="shell",
         path=path,
         commands=commands,
-        findings=recipe_findings(text, commands, ranges),
+        findings=recipe_findings(commands),
     )
 
 
@@ -73,8 +72,8 @@ def edit_shell(recipe: Recipe, index: int, edits: Sequence[ArgEdit]) -> str:
     return edited(recipe, index, edits)
 
 
-def read_shell(text: str, *, path: str | None = None, environ: Mapping[str, str] | None = None) -> tuple:  # type: ignore[type-arg]
-    """Walk a text; return the finder with what it found, and the ranges that were read as shell."""
+def read_shell(text: str, *, path: str | None = None, environ: Mapping[str, str] | None = None) -> Finder:
+    """Walk a text and return the finder with what it found; raises as `parse_shell` does, but for JSE204."""
     from jetson_specdec.recipe.shell_find import Finder
     from jetson_specdec.recipe.shell_launch import Launch
     from jetson_specdec.recipe.shell_script import Script
@@ -82,11 +81,10 @@ def read_shell(text: str, *, path: str | None = None, environ: Mapping[str, str]
     _check_readable(text)
     root = Script(text=text)
     finder = Finder(root)
-    ranges = list(_ranges(text, path))
-    for start, end in ranges:
+    for start, end in _ranges(text, path):
         finder.walk(root, start, end, dict(environ or {}), Launch())
     finder.found.sort(key=lambda one: one.outer)  # a stable sort: commands of one text keep their order
-    return finder, ranges
+    return finder
 
 
 def _check_readable(text: str) -> None:

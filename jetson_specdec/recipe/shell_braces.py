@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -13,12 +14,15 @@ __all__ = ["expand_braces"]
 LIMIT = 256
 """More variants than this are left as written: no command line of an engine has them."""
 
+MAX_BRACES = 64
+
 _SEQUENCE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?\Z|([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d+))?\Z")
 
 
 def expand_braces(parts: tuple[Part, ...]) -> list[tuple[Part, ...]]:
     """Return the part lists that a word's parts become; one, the same, where there is nothing to expand."""
-    if not any(part.kind == "text" and part.quote == "bare" and part.plain and "{" in part.text for part in parts):
+    bare = [part.text for part in parts if part.kind == "text" and part.quote == "bare" and part.plain]
+    if not 0 < sum(text.count("{") for text in bare) <= MAX_BRACES:
         return [parts]
     atoms: list[Part] = []
     for part in parts:
@@ -48,7 +52,7 @@ def _expand(atoms: Sequence[Part]) -> list[list[Part]]:
             continue
         if commas:
             edges = [at, *commas, close]
-            inner = [atoms[left + 1 : right] for left, right in zip(edges, edges[1:], strict=False)]
+            inner = [atoms[left + 1 : right] for left, right in itertools.pairwise(edges)]
         else:
             inner = _sequence(atoms[at + 1 : close])
             if not inner:
@@ -62,7 +66,8 @@ def _expand(atoms: Sequence[Part]) -> list[list[Part]]:
 
 
 def _close(atoms: Sequence[Part], at: int) -> tuple[int, list[int]]:
-    depth, commas = 0, []
+    depth = 0
+    commas: list[int] = []
     for index in range(at + 1, len(atoms)):
         if _is(atoms[index], "{"):
             depth += 1

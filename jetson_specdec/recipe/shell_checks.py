@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["blocked", "command_findings", "recipe_findings"]
 
+MAX_LINES = 20
+
+_GLUE = re.compile("[\u00a0\u202f\u3000]")
 _SMART = re.compile("[\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb]")
 _ALTERNATIVE = re.compile(r"#[#\s]*(?:-{1,2}[A-Za-z]|command:|(?:sudo\s+)?docker\s+run\b|.*\bvllm\s+serve\b)")
 _CONTINUED = re.compile(r"\\\r?\n[ \t]*\Z")
@@ -53,12 +57,21 @@ def command_findings(found: Found, args: Sequence[Arg], text: str) -> tuple[Find
     obstacle = blocked(found, text)
     findings += [obstacle] if obstacle else []
     findings += _lost_quotes(args, text)
+    findings += _glued(args, text)
     smart = [arg for arg in args if arg.value is not None and _is_smart_quoted(arg.value)]
     if smart:
         findings.append(
             Finding.of("JSD206", line=text.count("\n", 0, smart[0].start) + 1, words=[arg.raw for arg in smart])
         )
     return tuple(findings)
+
+
+def _glued(args: Sequence[Arg], text: str) -> list[Finding]:
+    """A no-break space looks like a blank and parts nothing."""
+    glued = [arg for arg in args if arg.value is not None and _GLUE.search(arg.value)]
+    if not glued:
+        return []
+    return [Finding.of("JSD211", line=text.count("\n", 0, glued[0].start) + 1, words=[arg.raw for arg in glued])]
 
 
 def _is_smart_quoted(value: str) -> bool:
@@ -79,24 +92,19 @@ def _lost_quotes(args: Sequence[Arg], text: str) -> list[Finding]:
         body = values[0].partition("=")[2] if values[0].startswith("-") else values[0]
         inner = body.startswith("{") and body.endswith("}") and ":" in body and '"' not in body and '"' in raw
         if torn or inner:
-            findings.append(
-                Finding.of("JSD203", line=text.count("\n", 0, start) + 1, raw=raw, values=[*values])
-            )
+            findings.append(Finding.of("JSD203", line=text.count("\n", 0, start) + 1, raw=raw, values=[*values]))
     return findings
 
 
 def _comments(found: Found, text: str) -> list[Finding]:
     source, command = found.script.text, found.command
     first = found.previous if source.count("\n", 0, found.previous) == 0 else command.start
-    near = [
-        comment
-        for comment in found.comments
-        if (command.start <= comment.start <= found.following or first <= comment.start < command.start)
-        and _ALTERNATIVE.match(source, comment.start, comment.end)
-    ]
+    starts = [comment.start for comment in found.comments]
+    nearby = found.comments[bisect_left(starts, first) : bisect_right(starts, found.following)]
+    near = [comment for comment in nearby if _ALTERNATIVE.match(source, comment.start, comment.end)]
     findings: list[Finding] = []
-    for comment in found.comments:
-        if comment.start < command.end or comment.start > found.following:
+    for comment in nearby:
+        if comment.start < command.end:
             continue
         between = source[command.end : comment.start]
         if _CONTINUED.search(between) and not between.strip(" \t\r\n\\") and _NEXT_FLAG.match(source, comment.start):
@@ -104,16 +112,13 @@ def _comments(found: Found, text: str) -> list[Finding]:
             findings.append(Finding.of("JSD202", line=text.count("\n", 0, start) + 1))
         break
     if near:
-        lines = [text.count("\n", 0, found.script.to_root(one.start, one.end)[0]) + 1 for one in near]
+        lines = [text.count("\n", 0, found.script.to_root(one.start, one.end)[0]) + 1 for one in near[:MAX_LINES]]
         findings.append(Finding.of("JSD201", lines=lines))
     return findings
 
 
-def recipe_findings(
-    text: str, commands: Sequence[ServeCommand], ranges: Sequence[tuple[int, int]]
-) -> tuple[Finding, ...]:
+def recipe_findings(commands: Sequence[ServeCommand]) -> tuple[Finding, ...]:
     """Return what is worth saying about a recipe as a whole."""
-    findings: list[Finding] = []
-    if len(commands) > 1:
-        findings.append(Finding.of("JSD200", count=len(commands), lines=[command.line for command in commands]))
-    return tuple(findings)
+    if len(commands) < 2:
+        return ()
+    return (Finding.of("JSD200", count=len(commands), lines=[command.line for command in commands]),)

@@ -7,6 +7,7 @@ new text is parsed again and must give exactly the arguments asked for, with eve
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -15,7 +16,7 @@ from jetson_specdec.recipe.core import AppendArgs, Arg, ArgEdit, Recipe, RemoveA
 from jetson_specdec.recipe.shell import parse_shell, read_shell
 from jetson_specdec.recipe.shell_find import Found
 from jetson_specdec.recipe.shell_quote import by_hand, like, spell
-from jetson_specdec.recipe.shell_script import Context, Edit, Field, Script, encode, lift
+from jetson_specdec.recipe.shell_script import Context, Edit, Field, Script, lift
 
 __all__ = ["edited"]
 
@@ -38,7 +39,7 @@ def edited(recipe: Recipe, index: int, edits: Sequence[ArgEdit]) -> str:
     typed = _typed(command, edits)
     if command.blocked is not None:
         raise UneditableError("JSE210", line=command.line, reason=command.blocked.message, type=typed)
-    finder, _ = read_shell(recipe.text, path=recipe.path)
+    finder = read_shell(recipe.text, path=recipe.path)
     if len(finder.found) != len(recipe.commands) or len(finder.found[index].outcome.args) != len(command.args):
         raise UneditableError("JSE216", line=command.line, type=typed)
     changes = _changes(finder.found[index], command, edits, recipe.text, typed)
@@ -99,9 +100,7 @@ def _shape(arg: Arg) -> Wanted:
 # --- working out the changes -----------------------------------------------------------------------------------------
 
 
-def _changes(
-    found: Found, command: ServeCommand, edits: Sequence[ArgEdit], text: str, typed: str
-) -> list[Edit]:
+def _changes(found: Found, command: ServeCommand, edits: Sequence[ArgEdit], text: str, typed: str) -> list[Edit]:
     script, fields = found.script, found.outcome.args
     outer = _outer(script, found.command.end)
     changes: list[Edit] = []
@@ -136,8 +135,7 @@ def _refuse_unsafe(field: Field, command: ServeCommand, index: int, typed: str) 
 
 
 def _append(found: Found, values: Sequence[str], text: str, outer: Sequence[Context]) -> Edit:
-    script, words = found.script, found.command.words
-    at = words[-1].end
+    at = found.command.words[-1].end
     newline, indent = _layout(found, text)
     pieces: list[tuple[str, bool]] = []
     for group in _groups(values):
@@ -146,7 +144,6 @@ def _append(found: Found, values: Sequence[str], text: str, outer: Sequence[Cont
         else:
             pieces += [(" \\" + newline + indent, True)]
         pieces.append((" ".join(spell(value, outer) for value in group), False))
-    del script
     return Edit(at, at, tuple(pieces))
 
 
@@ -155,7 +152,7 @@ def _layout(found: Found, text: str) -> tuple[str | None, str]:
     script, words = found.script, found.command.words
     places = [script.to_root(word.start, word.end) for word in words]
     newline: str | None = None
-    for (_, left), (right, _) in zip(places, places[1:], strict=False):
+    for (_, left), (right, _) in itertools.pairwise(places):
         match = _CONTINUATION.search(text, left, right) if left <= right else None
         newline = match[1] if match else newline
     if newline is None:
@@ -201,7 +198,7 @@ def _with_gap(text: str, start: int, end: int) -> tuple[int, int]:
     """Widen a word by the blanks and continuation before it; by those behind it where it is the first."""
     gap = _GAP_BEFORE.search(text[max(0, start - 4096) : start])
     before = start - len(gap[0]) if gap else start
-    if before == start or (before > 0 and text[before - 1] in "(" and text[before:start].strip(" \t") == ""):
+    if before == start or (before > 0 and text[before - 1] == "(" and text[before:start].strip(" \t") == ""):
         after = _BLANKS.match(text, end)
         return start, after.end() if after else end
     if before > 0 and text[before - 1] == "\n":
@@ -225,8 +222,7 @@ def _whole_line(text: str, start: int, end: int) -> tuple[int, int]:
 def _apply(text: str, changes: Sequence[Edit], command: ServeCommand, typed: str) -> str:
     parts: list[str] = []
     at = 0
-    for number, change in sorted(enumerate(changes), key=lambda one: (one[1].start, one[1].end, one[0])):
-        del number
+    for change in sorted(changes, key=lambda one: (one.start, one.end)):
         if change.start < at:
             raise UneditableError("JSE213", line=command.line, type=typed)
         parts += [text[at : change.start], change.text]
@@ -234,9 +230,7 @@ def _apply(text: str, changes: Sequence[Edit], command: ServeCommand, typed: str
     return "".join([*parts, text[at:]])
 
 
-def _prove(
-    recipe: Recipe, text: str, index: int, wanted: Sequence[Wanted], command: ServeCommand, typed: str
-) -> None:
+def _prove(recipe: Recipe, text: str, index: int, wanted: Sequence[Wanted], command: ServeCommand, typed: str) -> None:
     try:
         again = parse_shell(text, path=recipe.path)
         before = parse_shell(recipe.text, path=recipe.path)
@@ -244,7 +238,8 @@ def _prove(
         raise UneditableError("JSE213", line=command.line, type=typed) from error
     right = len(again.commands) == len(before.commands) and all(
         _context(old) == _context(new)
-        and [_shape(arg) for arg in new.args] == (list(wanted) if number == index else [_shape(arg) for arg in old.args])
+        and [_shape(arg) for arg in new.args]
+        == (list(wanted) if number == index else [_shape(arg) for arg in old.args])
         for number, (old, new) in enumerate(zip(before.commands, again.commands, strict=True))
     )
     if not right:

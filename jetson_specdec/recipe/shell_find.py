@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import attrs
 from attrs import frozen
@@ -12,15 +12,17 @@ from attrs import frozen
 from jetson_specdec.errors import RecipeSyntaxError
 from jetson_specdec.recipe.shell_launch import Launch, Outcome, basename, peel
 from jetson_specdec.recipe.shell_lexer import Word, read_double
-from jetson_specdec.recipe.shell_options import cut
+from jetson_specdec.recipe.shell_options import cut, launchers
 from jetson_specdec.recipe.shell_parse import Command, Comment, Redirect, read_commands
-from jetson_specdec.recipe.shell_scope import Scope, Structure, assignment_of, command_words
+from jetson_specdec.recipe.shell_scope import MAX_WORDS, Scope, Structure, assignment_of, command_words
 from jetson_specdec.recipe.shell_script import Field, Script, nested, nested_body
 from jetson_specdec.recipe.shell_words import Expander
 
 __all__ = ["Finder", "Found"]
 
 MAX_LAYERS = 5
+MAX_COMMANDS = 100
+MAX_OTHERS = 40
 _NOT_SHELL = (".yaml", ".yml", ".json", ".py", ".md", ".toml", ".ini", ".conf", ".service", ".txt", ".html", ".js")
 
 
@@ -74,28 +76,51 @@ class Finder:
         environment: Mapping[str, str | None],
         launch: Launch,
         outer: tuple[int, int] | None = None,
+        structure: Structure | None = None,
     ) -> None:
         """Read `script.text[start:end]` and follow every command in it.
 
         Raises:
-            RecipeSyntaxError: the text cannot be read (JSE203, JSE205).
+            RecipeSyntaxError: the text cannot be read (JSE203, JSE205), or holds too much (JSE206).
         """
         commands, comments = read_commands(script.text, start, end)
         self.comments += [(script, comment) for comment in comments]
-        whole = start == 0 and end == len(script.text)
-        structure = Structure(script.text if whole else re.sub(r"[^\n]", " ", script.text[:start]) + script.text[start:end])
+        structure = structure or Structure(script.text, start, end)
         scope = Scope(commands, structure, environment)
         expander = Expander(script, scope)
+        notes = tuple(comments)
         for number, command in enumerate(commands):
             following = commands[number + 1].start if number + 1 < len(commands) else end
             previous = commands[number - 1].end if number else start
             place = outer or script.to_root(command.start, command.end)
-            walker = _Step(self, script, scope, expander, launch, place, outer is not None)
-            walker.follow(command, tuple(comments), following, previous)
+            step = _Step(self, script, scope, expander, launch, place, structure)
+            step.follow(command, notes, following, previous)
+
+    def other(self, pos: int, what: str) -> None:
+        """Remember something else that the text runs; a few are enough to name."""
+        if what and len(self.others) < MAX_OTHERS:
+            self.others.append((self.line(pos), what))
 
     def line(self, pos: int) -> int:
         """Return the line, from 1, of a place in the recipe's text."""
         return self._root.text.count("\n", 0, pos) + 1
+
+
+@lru_cache(maxsize=1)
+def _programs() -> frozenset[str]:
+    """Return the programs that start something of interest; all others are passed over quickly."""
+    table = launchers()
+    names = {"vllm", "eval", "alias", "su", "runuser", "script", "cat", "tee", "run.sh", "docker-compose"}
+    names |= {key.split(" ")[0] for key in table["wrappers"]["values"]}
+    names |= {key.split(" ")[0] for kind in ("programs", "subcommands") for key in table["engines"][kind]}
+    names |= {*table["shells"]["values"], *table["unknown_wrappers"]["values"], *table["remote"]["values"]}
+    return frozenset(names | set(table["containers"]["programs"]["values"]))
+
+
+def _interesting(program: str | None) -> bool:
+    """Whether a command's first word may lead to an engine; one that is not known may."""
+    name = basename(program) if program is not None else None
+    return name is None or name in _programs() or name.startswith(("python", "pypy"))
 
 
 class _Step:
@@ -109,7 +134,7 @@ class _Step:
         expander: Expander,
         launch: Launch,
         place: tuple[int, int],
-        inside: bool,
+        structure: Structure,
     ) -> None:
         self.finder = finder
         self.script = script
@@ -117,7 +142,7 @@ class _Step:
         self.expander = expander
         self.launch = launch
         self.place = place
-        self.inside = inside
+        self.structure = structure
 
     def follow(self, command: Command, comments: tuple[Comment, ...], following: int, previous: int) -> None:
         finder, script = self.finder, self.script
@@ -128,6 +153,10 @@ class _Step:
         while at + 1 < len(words) and (pair := assignment_of(words[at])):
             prefix[pair[0]] = self._known(pair[2])
             at += 1
+        if not words or len(words) > MAX_WORDS or not _interesting(words[at].literal):
+            if words and at < len(words) and not assignment_of(words[at]):
+                finder.other(self.place[0], words[at].literal or "")
+            return
         fields = self.expander.fields(words[at:])
         if not fields:
             return
@@ -140,6 +169,8 @@ class _Step:
         outcome = peel(fields, launch, script.text, finder.containers)
         if outcome.kind == "serve":
             outcome = self._entered(outcome)
+            if len(finder.found) >= MAX_COMMANDS:
+                raise RecipeSyntaxError("JSE206", limit=MAX_COMMANDS)
             finder.found.append(
                 Found(
                     script=script,
@@ -159,9 +190,8 @@ class _Step:
                 finder.typing = outcome.launch
         else:
             self._written(command, fields)
-            line = finder.line(self.place[0])
             if outcome.what:
-                finder.others.append((line, outcome.what))
+                finder.other(self.place[0], outcome.what)
         if outcome.launch.container:
             finder.containers[outcome.launch.container] = attrs.evolve(outcome.launch, interactive=False)
 
@@ -183,7 +213,7 @@ class _Step:
         return self._known(binding.word) if binding.kind == "word" else None
 
     def _exported(self, at: int) -> dict[str, str | None]:
-        return {name: self._value(name, at) for name in self.scope.names() if self.scope.is_exported(name, at)}
+        return {name: self._value(name, at) for name in self.scope.exported(at)}
 
     def _environment(self, outcome: Outcome, at: int) -> dict[str, str | None]:
         """Return the variables that a nested text sees."""
@@ -222,6 +252,7 @@ class _Step:
                         {name: self._value(name, part.start) for name in self.scope.names()},
                         self.launch,
                         self.place,
+                        self.structure,
                     )
 
     def _input(self, command: Command, outcome: Outcome) -> bool:
@@ -256,4 +287,3 @@ class _Step:
         for redirect in command.redirects:
             if redirect.body is not None:
                 self._descend(self._body(redirect), {}, self.launch)
-

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How one word of a shell text is written: what bash(1) calls QUOTING, with the place of every character.
+r"""How one word of a shell text is written: what bash(1) calls QUOTING, with the place of every character.
 
 One deviation from bash, on purpose: `\r\n` ends a line like `\n` does (recipes edited on Windows).
 """
@@ -91,6 +91,7 @@ class WordReader:
         self.limit = limit
 
     def fail(self, what: str, pos: int) -> RecipeSyntaxError:
+        """Return the error for something that begins at `pos` and never ends."""
         line = self.text.count("\n", 0, pos) + 1
         return RecipeSyntaxError("JSE203", what=what, line=line)
 
@@ -120,6 +121,7 @@ class WordReader:
         raise self.fail('"', start)
 
     def skip_backtick(self, pos: int) -> int:
+        """Return the end of the `` `…` `` that starts at `pos`."""
         start, pos = pos, pos + 1
         while pos < self.limit:
             if self.text[pos] == "`":
@@ -161,6 +163,7 @@ class WordReader:
         raise self.fail(text[start : start + 2], start)
 
     def line_end(self, pos: int) -> int:
+        """Return where the line ends, its line break not included."""
         found = self.text.find("\n", pos, self.limit)
         if found < 0:
             return self.limit
@@ -272,6 +275,7 @@ class WordReader:
         return pos
 
     def ansi(self, pos: int, parts: list[Part]) -> int:
+        """Read `$'…'` from `pos` and return the position behind it."""
         seg, pos = pos, pos + 2
         first = pos
         while pos < self.limit:
@@ -285,6 +289,7 @@ class WordReader:
         raise self.fail("$'", seg)
 
     def dollar(self, pos: int, parts: list[Part], quote: Quote, seg: int) -> int:
+        """Read what a `$` begins and return the position behind it."""
         text, limit = self.text, self.limit
         after = text[pos + 1 : pos + 2] if pos + 1 < limit else ""
         if after == "(":
@@ -335,6 +340,7 @@ class WordReader:
         )
 
     def array(self, pos: int, parts: list[Part]) -> int:
+        """Read `(…)` behind an assignment and return the position behind it."""
         start, pos = pos, pos + 1
         elements: list[Word] = []
         while pos < self.limit:

@@ -53,9 +53,7 @@ def made_up(text: str, field: Field) -> Field:
     return Field(runs=(run,), start=field.start, end=field.end, word=field.word, shared=True)
 
 
-def split_options(
-    fields: Sequence[Field], at: int, with_value: Container[str], text: str
-) -> tuple[list[Option], int]:
+def split_options(fields: Sequence[Field], at: int, with_value: Container[str], text: str) -> tuple[list[Option], int]:
     """Read options from `at` on; return them and where the first word that is none stands."""
     options: list[Option] = []
     while at < len(fields):

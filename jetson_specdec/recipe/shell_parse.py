@@ -67,7 +67,7 @@ _OPERATOR = re.compile(r"&&|\|\||\|&|;;&|;;|;&|[;&|()\n]|\r\n")
 _REDIRECT = re.compile(r"(?:\d+|\{\w+\})?(<<<|<<-?|<>|<&|&>>|&>|>&|>>|>\||<(?!\()|>(?!\())")
 _OPERATOR_START = frozenset("&|;()\n\r")
 _REDIRECT_START = frozenset("<>&{0123456789")
-_ARITHMETIC = re.compile(r"\(\([^\n\"'`]*?\)\)")
+_ARITHMETIC = re.compile(r"\(\([^\n\"'`]{0,200}?\)\)")
 
 
 class _Draft:

@@ -33,7 +33,7 @@ def spell(value: str, outer: Sequence[Context] = ()) -> str:
     """
     if _BARE.match(value):
         return value
-    candidates = [text for style in ("single", "double") if (text := _written(value, style)) is not None]  # type: ignore[arg-type]
+    candidates = ["'" + encode(value, "single") + "'", '"' + encode(value, "double") + '"']
 
     def cost(text: str) -> tuple[bool, int]:
         for context in outer:
@@ -59,7 +59,7 @@ def like(raw: str, value: str, outer: Sequence[Context] = ()) -> str:
         rest = value[option.end() :]
         return option[0] + (like(raw[option.end() :], rest, outer) if rest else "")
     style = style_of(raw)
-    if style == "bare" or not value.isprintable() and style == "double":
+    if style == "bare" or (not value.isprintable() and style == "double"):
         return spell(value, outer)
     if style == "single" and "'" in value:
         return spell(value, outer)

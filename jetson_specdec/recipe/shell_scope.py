@@ -7,6 +7,7 @@ assignment. Conditions, loops and functions are read from tree-sitter's syntax t
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -15,7 +16,10 @@ from typing import Any, Literal, NamedTuple
 from jetson_specdec.recipe.shell_lexer import Part, Word
 from jetson_specdec.recipe.shell_parse import Command
 
-__all__ = ["Assignment", "Binding", "Scope", "Structure", "assignment_of", "command_words"]
+__all__ = ["MAX_WORDS", "Assignment", "Binding", "Scope", "Structure", "assignment_of", "command_words"]
+
+MAX_WORDS = 2000
+"""A longer command or array is no launch command."""
 
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
@@ -101,24 +105,33 @@ def _is_prompt(word: str) -> bool:
 
 
 class Structure:
-    """What surrounds a place, by tree-sitter; the tree is built on first use."""
+    """What surrounds a place in `text[start:end]`, by tree-sitter; the tree is built on first use."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, start: int, end: int) -> None:
         self._text = text
+        self._range = start, end
         self._tree: Any = None
+        self._offsets: list[int] = []
 
     def _root(self) -> Any:
         if self._tree is None:
-            self._tree = _parser().parse(self._text.encode("utf-8", "surrogatepass"))
+            start, end = self._range
+            # what is not shell (the prose of a note) is blanked, so that places stay the same
+            text = re.sub(r"[^\n]", " ", self._text[:start]) + self._text[start:end]
+            self._tree = _parser().parse(text.encode("utf-8", "surrogatepass"))
+            if not text.isascii():
+                sizes = (len(char.encode("utf-8", "surrogatepass")) for char in text)
+                self._offsets = list(itertools.accumulate(sizes, initial=0))
         return self._tree.root_node
 
     def _byte(self, pos: int) -> int:
-        return pos if self._text.isascii() else len(self._text[:pos].encode("utf-8", "surrogatepass"))
+        return self._offsets[min(pos, len(self._offsets) - 1)] if self._offsets else pos
 
     def blocks(self, pos: int) -> tuple[tuple[str, int], ...]:
         """Return the conditions, loops, functions and subshells around a place, innermost first."""
+        root = self._root()
         byte = self._byte(pos)
-        node = self._root().descendant_for_byte_range(byte, byte + 1)
+        node = root.descendant_for_byte_range(byte, byte + 1)
         found: list[tuple[str, int]] = []
         branch = False
         while node is not None:
@@ -129,18 +142,6 @@ class Structure:
                 branch = kind in ("elif_clause", "else_clause")
             node = node.parent
         return tuple(found)
-
-    def broken_at(self) -> int | None:
-        """Return the line, from 1, of the first place that does not fit the grammar, or None."""
-        root = self._root()
-        if not root.has_error:
-            return None
-        node = root
-        while True:
-            inner = next((child for child in node.children if child.has_error or child.is_missing), None)
-            if inner is None or inner.type == "ERROR":
-                return int((inner or node).start_point[0]) + 1
-            node = inner
 
 
 @lru_cache(maxsize=1)
@@ -180,8 +181,11 @@ class Scope:
             for part in word.parts
             if part.kind == "param" and part.op in (":=", "=")
         }
+        self._exports: dict[str, int] = {}
         for assignment in self._collect():
             self._assignments.setdefault(assignment.name, []).append(assignment)
+            if assignment.exported:
+                self._exports.setdefault(assignment.name, assignment.start)
 
     def _collect(self) -> Iterator[Assignment]:
         for number, command in enumerate(self._commands):
@@ -198,6 +202,8 @@ class Scope:
                 for word, pair in zip(words[lead + 1 :], pairs[lead + 1 :], strict=True):
                     if pair:
                         yield Assignment(pair[0], word.start, pair[2], pair[1], number, head == "export")
+                    elif head == "export" and word.literal and _NAME.match(word.literal):
+                        self._exports.setdefault(word.literal, word.start)
             elif head in _READS or head in ("for", "select"):
                 for word in words[lead + 1 :]:
                     if word.literal and _NAME.match(word.literal):
@@ -213,23 +219,13 @@ class Scope:
                 if not (file and file.endswith("activate")):
                     self._sourced.append(words[lead].start)
 
-    def is_exported(self, name: str, at: int) -> bool:
-        """Whether a variable of this text is exported before a place."""
-        if any(one.exported and one.start < at for one in self._assignments.get(name, ())):
-            return True
-        return any(
-            words[0].literal == "export" and any(word.literal == name for word in words[1:])
-            for words in (command_words(command) for command in self._commands if command.start < at)
-            if words
-        )
+    def exported(self, at: int) -> list[str]:
+        """Return the variables that are exported before a place."""
+        return [name for name, since in self._exports.items() if since < at]
 
     def names(self) -> Iterator[str]:
         """Return the names that this text assigns."""
         return iter(self._assignments)
-
-    def assigns(self, name: str) -> bool:
-        """Whether this text assigns a variable at all."""
-        return name in self._assignments
 
     def lookup(self, name: str, at: int) -> Binding:
         """Say what a variable is at a place of use."""
@@ -256,7 +252,7 @@ class Scope:
                 return Binding("unknown")
             if one.start < at:
                 elements += [(element, self._certain(one, at)) for element in more.elements]
-        return Binding("array", elements=tuple(elements))
+        return Binding("array", elements=tuple(elements)) if len(elements) <= MAX_WORDS else Binding("unknown")
 
     def _loops_back(self, at: int) -> bool:
         return any(

@@ -214,9 +214,7 @@ JOINING = frozenset({"ssh", "eval", "tmux"})
 """Layers that join their arguments with blanks."""
 
 
-def _encoded(
-    pieces: Sequence[tuple[str, bool]], context: Context, *, joined: bool
-) -> tuple[tuple[str, bool], ...]:
+def _encoded(pieces: Sequence[tuple[str, bool]], context: Context, *, joined: bool) -> tuple[tuple[str, bool], ...]:
     if context not in ("bare", "joined"):
         return tuple((piece if layout else encode(piece, context), layout) for piece, layout in pieces)
     text = "".join(" " if layout else piece for piece, layout in pieces)

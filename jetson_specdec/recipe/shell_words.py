@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from jetson_specdec.recipe.shell_braces import expand_braces
-from jetson_specdec.recipe.shell_lexer import Part, Word, read_double, read_words
+from jetson_specdec.recipe.shell_lexer import MAX_DEPTH, Part, Word, read_double, read_words
 from jetson_specdec.recipe.shell_scope import Binding, Scope
 from jetson_specdec.recipe.shell_script import Field, Run, Script
 
@@ -146,7 +146,11 @@ class Expander:
     def _lookup(self, part: Part) -> Binding:
         if part.name in self._active:
             return Binding("unset")
-        return self._scope.lookup(part.name, part.start)
+        if len(self._active) >= MAX_DEPTH:
+            return Binding("unknown")
+        binding = self._scope.lookup(part.name, part.start)
+        inherited = self._scope.environment.get(part.name, "") is None
+        return Binding("unknown") if binding.kind == "unset" and inherited else binding
 
     def _value(self, part: Part, binding: Binding) -> list[Run] | None:
         """Return the characters of a scalar, or None where they are not known."""
