@@ -52,7 +52,7 @@ class TestVersionTexts:
         assert not release.floating
 
     @pytest.mark.parametrize(
-        "text", ["", "latest", "vllm", "0", "32", "dev", "0.20.2 0.21.0", "/opt/0.20.2", "1.2.3.4.5", "٠.٢٠"]
+        "text", ["", "latest", "vllm", "0", "32", "dev", "0.20.2 0.21.0", "/srv/0.20.2", "1.2.3.4.5", "٠.٢٠"]
     )
     def test_what_is_no_version(self, text):
         with pytest.raises(ReleaseError) as caught:
