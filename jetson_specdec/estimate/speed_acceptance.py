@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["AcceptanceCurve", "AcceptanceKind", "expected_tokens", "iid_rate", "published_curves"]
 
 AcceptanceKind = Literal["measured", "published", "assumed"]
-"""`measured`: on this server; `published`: on other texts and mostly another machine; `assumed`: a caller's own figure."""
+"""`measured`: on this server; `published`: on other texts, mostly another machine; `assumed`: a caller's own figure."""
 
 
 def expected_tokens(acceptance: float | Sequence[float], k: int) -> float:
@@ -230,7 +230,7 @@ def published_curves(records: Iterable[AcceptanceRecord]) -> tuple[AcceptanceCur
 def _from_lengths(known: dict[int, float], label: str, source: str | None) -> list[AcceptanceCurve]:
     whole = max(known)
     chain = [1.0, *(known.get(k, 0.0) for k in range(1, whole + 1))]
-    rates = [round(after - before, 6) for before, after in zip(chain, chain[1:], strict=False)]
+    rates = [round(chain[k] - chain[k - 1], 6) for k in range(1, whole + 1)]
     if all(k in known for k in range(1, whole + 1)) and all(0 <= rate <= 1 for rate in rates):
         return [AcceptanceCurve.of_positions(rates, kind="published", label=label, source=source)]
     return [

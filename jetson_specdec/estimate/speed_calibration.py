@@ -11,7 +11,6 @@ from attrs import evolve, field, frozen
 
 from jetson_specdec.errors import OptionError
 from jetson_specdec.estimate.speed_acceptance import AcceptanceCurve
-from jetson_specdec.estimate.speed_span import Span
 
 if TYPE_CHECKING:
     from jetson_specdec.measurements.core import BenchReport
@@ -138,7 +137,7 @@ def calibrate_round(
 
 
 def rounds_between(plain: float, measured: MeasuredRound, k_max: int, share: float) -> tuple[float, ...]:
-    """Return the seconds of a round for k = 1 … k_max from two points: C(k) = C(0) + (f + k) · c through the measured k.
+    """Return the seconds of a round for k = 1 … k_max: C(k) = C(0) + (f + k) · c through C(0) and the measured k.
 
     Args:
         plain: C(0), seconds of a step without speculation.
@@ -148,8 +147,3 @@ def rounds_between(plain: float, measured: MeasuredRound, k_max: int, share: flo
     """
     each = (measured.seconds - plain) / (share + measured.k)
     return tuple(plain + (share + k) * each for k in range(1, k_max + 1))
-
-
-def clipped(value: Span, top: float) -> Span:
-    """Return a range cut at an upper end."""
-    return Span(min(value.low, top), min(value.high, top))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pass costs beside its bytes: fitted ranges with their sources (`data/speed.json`), and the board's bandwidth."""
+"""What a pass costs beside its bytes: ranges with their sources (`data/speed.json`), and the board's bandwidth."""
 
 from __future__ import annotations
 

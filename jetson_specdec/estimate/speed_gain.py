@@ -226,7 +226,7 @@ def predict(
         gain = Span.over(throughput_ratio(end, decode_share) - 1 for end in speedup.ends())
     findings = [
         Finding.of(
-            "JSD436", k=k, kind=acceptance.kind, label=acceptance.label or "this server", tokens_low=tokens.low,
+            "JSD436", k=k, kind=acceptance.kind, label=acceptance.label or acceptance.source, tokens_low=tokens.low,
             tokens_high=tokens.high, low=speedup.low, high=speedup.high,
         )
     ]  # fmt: skip

@@ -31,6 +31,8 @@ _DEFAULT_CONTEXT = Span(0.0, 2048.0)
 _MOST_OVERHEAD = 0.5
 """Of a measured step at most this share counts as overhead: of very small models the range would exceed the step."""
 _IMPLAUSIBLE = 1.05
+_NOISE = 0.03
+"""Of a measured round: speeds of the same vLLM 0.32 server, run three times on two CPU cores, spread by 3 to 7 %."""
 _SPREAD_WITHOUT_COUNT = 0.25
 """Where the number of experts is not known: Qwen3-30B-A3B steps of 8 tokens took 2.8 to 3.0 times one of 1 token on
 Thor and AGX Orin (TensorRT Edge-LLM 0.9.0), about a quarter of the way from no new experts to all of them new."""
@@ -71,6 +73,7 @@ class _Setup:
     positions: tuple[int, ...]
     plain: float | None
     plain_batch: int
+    plain_measured: bool
 
     def weights(self, tokens: int, corner: _Corner) -> float:
         span = self.target.weights(tokens)
@@ -190,7 +193,8 @@ def round_cost(
     reads = None if target is None else target_reads(target, record, kv_dtype)
     drafts = draft_reads(_profile(draft), kv_dtype) if draft is not None else None
     if measured is not None:
-        return attrs.evolve(measured, **_ratios(reads, drafts))
+        ratio, full = _ratios(reads, drafts)
+        return attrs.evolve(measured, draft_ratio=ratio, draft_ratio_bf16=full)
     constants = constants or constants_for(board.family)
     needs_draft = drafter_passes(method, k, parallel=parallel) > 0
     plain_batch = calibration.nearest(batch) if calibration is not None else None
@@ -209,7 +213,10 @@ def round_cost(
     if missing or reads is None or constants is None or compute is None:
         missing = missing or ["constants"]
         finding = Finding.of("JSD434", missing=missing, family=board.family)
-        return RoundCost(batch=batch, missing=tuple(missing), moe=moe, findings=(finding,), **_ratios(reads, drafts))
+        ratio, full = _ratios(reads, drafts)
+        return RoundCost(
+            batch=batch, missing=tuple(missing), moe=moe, findings=(finding,), draft_ratio=ratio, draft_ratio_bf16=full
+        )
     plain = None if calibration is None else calibration.plain_at(batch)
     if plain is None and calibration is not None and plain_batch is not None:
         plain = calibration.plain[plain_batch]
@@ -224,6 +231,7 @@ def round_cost(
         positions=tuple(positions or each + 1 for each in range(1, k + 1)),
         plain=plain,
         plain_batch=plain_batch or batch,
+        plain_measured=calibration is not None and batch in calibration.plain,
     )
     context = _DEFAULT_CONTEXT if context_tokens is None else Span.exact(float(context_tokens))
     return _answer(setup, constants, compute, context, moe)
@@ -241,8 +249,7 @@ def _answer(setup: _Setup, constants: SpeedConstants, compute: Span, context: Sp
         findings.append(Finding.of("JSD432", tpot_ms=setup.plain * 1e3, fastest_ms=fastest * 1e3))
     if moe:
         findings.append(Finding.of("JSD435", tokens=setup.batch * setup.positions[-1]))
-    ratios = _ratios(setup.target, setup.draft)
-    ratio, full = ratios["draft_ratio"], ratios["draft_ratio_bf16"]
+    ratio, full = _ratios(setup.target, setup.draft)
     if ratio is not None and full is not None and ratio > 1.5 * full:
         findings.append(Finding.of("JSD433", precision=setup.target.precision, ratio=ratio, bf16=full))
     basis: tuple[Basis, ...] = ("bytes",) if setup.plain is None else ("bytes", "baseline")
@@ -256,7 +263,8 @@ def _answer(setup: _Setup, constants: SpeedConstants, compute: Span, context: Sp
         confidence="low" if setup.plain is None or moe else "medium",
         moe=moe,
         findings=tuple(findings),
-        **ratios,
+        draft_ratio=ratio,
+        draft_ratio_bf16=full,
     )
 
 
@@ -273,7 +281,7 @@ def _terms(
             seconds=Span.over(scenario.plain for scenario, _, _ in found),
             bytes=setup.target.weights(setup.batch),
             source="measured baseline" if setup.plain is not None else f"bytes / bandwidth; {fitted}",
-            confidence="high" if setup.plain is not None and setup.plain_batch == setup.batch else "low",
+            confidence="high" if setup.plain_measured else "medium" if setup.plain is not None else "low",
         ),
         CostTerm(
             name="verify_extra",
@@ -303,15 +311,13 @@ def _profile(draft: ModelProfile | Head | DraftPair) -> ModelProfile:
     return draft
 
 
-def _ratios(target: PassReads | None, draft: PassReads | None) -> dict[str, float | None]:
+def _ratios(target: PassReads | None, draft: PassReads | None) -> tuple[float | None, float | None]:
     """Return what a drafter pass reads against a target pass, as served and with 16-bit weights."""
     if target is None or draft is None:
-        return {"draft_ratio": None, "draft_ratio_bf16": None}
+        return None, None
     read = draft.fixed_bytes.mid
-    return {
-        "draft_ratio": read / target.weights(1).mid,
-        "draft_ratio_bf16": read / (2 * target.parameters.mid) if target.parameters.mid else None,
-    }
+    full = read / (2 * target.parameters.mid) if target.parameters.mid else None
+    return read / target.weights(1).mid, full
 
 
 def _from_round(calibration: Calibration | None, batch: int, k: int, moe: bool) -> RoundCost | None:
@@ -323,7 +329,10 @@ def _from_round(calibration: Calibration | None, batch: int, k: int, moe: bool) 
     if measured.seconds < plain:
         findings.append(Finding.of("JSD438", round_ms=measured.seconds * 1e3, plain_ms=plain * 1e3, k=measured.k))
     share = fixed_share(moe=moe, batch=batch)
-    curves = [Scenario(plain, rounds_between(plain, measured, k, f)) for f in (share.mid, *share.ends())]
+    curves = [Scenario(plain, rounds_between(plain, measured, k, share.mid))]
+    for f, noise in product(share.ends(), (-_NOISE, _NOISE)):
+        shifted = attrs.evolve(measured, seconds=measured.seconds * (1 + noise))
+        curves.append(Scenario(plain, rounds_between(plain, shifted, k, f)))
     return RoundCost(
         batch=batch,
         k_max=k,

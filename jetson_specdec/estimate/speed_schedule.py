@@ -125,9 +125,11 @@ def batch_schedule(
     if all(entry.k == 0 for entry in entries):
         return BatchSchedule(state="never_pays", entries=entries, release_supports=supports)
     if len(entries) == 1:
-        why = f"k = {entries[0].k} is best from 1 to {max_num_seqs} requests"
         return BatchSchedule(
-            state="not_needed", entries=entries, release_supports=supports, findings=(Finding.of("JSD443", why=why),)
+            state="not_needed",
+            entries=entries,
+            release_supports=supports,
+            findings=(Finding.of("JSD443", k=entries[0].k, last=max_num_seqs),),
         )  # fmt: skip
     reasons = tuple(_reason(entry) for entry in entries)
     if supports is False:
