@@ -130,7 +130,7 @@ def doubled_entrypoint(situation: Situation) -> tuple[Finding, ...]:
     )
     if not certain:
         return ()
-    words = list(command.serve_words) or list(command.wrapped_in)
+    words = list(command.serve_words)
     if words:
         return (Finding.of("JSD570", image=command.image, entrypoint=list(entry.words) or None, words=" ".join(words)),)
     model = situation.flags.model_reading

@@ -194,7 +194,7 @@ def _candidates(catalog: Catalog, identity: TargetIdentity) -> tuple[tuple[Head,
 def _profile(
     identity: TargetIdentity, record: TargetRecord | None, flags: ServeFlags, host: Host
 ) -> ModelProfile | None:
-    """Return the target's shape and sizes: from its files where they are at hand, else its config, else the catalogue."""
+    """Return the target's shape and sizes: from its files, else its config, else the catalogue."""
     from jetson_specdec.errors import ModelError
     from jetson_specdec.models.profile import profile_from_catalogue, profile_from_config
 
