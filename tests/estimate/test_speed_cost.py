@@ -32,6 +32,7 @@ from jetson_specdec.models.profile import ModelProfile, profile_from_catalogue, 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 YUHUILI = "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
 THOR = Board(bandwidth_gb_s=273.0, family="thor")
+SMALL = Head(id="h", target="x", resident_bytes=1)
 EXACT = SpeedConstants(
     bandwidth_efficiency=Span.exact(0.5),
     step_overhead_s=Span.exact(0.002),
@@ -157,10 +158,10 @@ def test_a_round_cannot_be_cheaper_than_a_step():
     ("target", "draft", "board", "missing"),
     [
         (None, None, THOR, ("target-size", "draft-size")),
-        (ModelProfile(id="x"), Head(id="h", target="x", resident_bytes=1), THOR, ("target-size",)),
+        (ModelProfile(id="x"), SMALL, THOR, ("target-size",)),
         (dense(), Head(id="h", target="x"), THOR, ("draft-size",)),
-        (dense(), Head(id="h", target="x", resident_bytes=1), Board(bandwidth_gb_s=None, family="thor"), ("bandwidth",)),
-        (dense(), Head(id="h", target="x", resident_bytes=1), Board(bandwidth_gb_s=68.0, family="orin_nano"), ("constants",)),
+        (dense(), SMALL, Board(bandwidth_gb_s=None, family="thor"), ("bandwidth",)),
+        (dense(), SMALL, Board(bandwidth_gb_s=68.0, family="orin_nano"), ("constants",)),
     ],
 )  # fmt: skip
 def test_unknown_stays_unknown(target, draft, board, missing):
