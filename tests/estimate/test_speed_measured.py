@@ -362,8 +362,8 @@ def test_plain_steps_of_vllm():
     assert mixture[1] > mixture[2].high
 
 
-def test_the_only_speculative_vllm_row_on_a_jetson():
-    """Thor, NVFP4, k = 5: 19.1 → 25.6 tok/s on a long answer; the head's MT-Bench acceptance gives a range around it."""
+def test_the_only_speculative_vllm_row():
+    """Thor, NVFP4, k = 5: 19.1 → 25.6 tok/s on a long answer; MT-Bench acceptance gives a range with it."""
     runs = {(row["quant"], row["k"]): row["tok_s"] for row in load("vllm_jetson.json")["workshop"] if row["tok_s"] > 15}
     target, record = profile("meta-llama/Llama-3.1-8B-Instruct", "nvfp4")
     head = Catalog.default().head("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B")
