@@ -195,22 +195,20 @@ def _removals(
 
 
 def _with_gap(text: str, start: int, end: int) -> tuple[int, int]:
-    """Widen a word by the blanks and continuation before it; by those behind it where it is the first."""
+    """Widen a word by the blanks and the continuation before it."""
     gap = _GAP_BEFORE.search(text[max(0, start - 4096) : start])
     before = start - len(gap[0]) if gap else start
-    if before == start or (before > 0 and text[before - 1] == "(" and text[before:start].strip(" \t") == ""):
-        after = _BLANKS.match(text, end)
-        return start, after.end() if after else end
     if before > 0 and text[before - 1] == "\n":
-        # a line of its own inside an array: comments before it must stay
-        before = start - len(_BLANKS_BEFORE.search(text, max(0, before), start)[0])  # type: ignore[index]
+        # a line of its own inside an array: a comment above it must stay
+        before = start - len(_BLANKS_BEFORE.search(text, before, start)[0])  # type: ignore[index]
     return before, end
 
 
 def _whole_line(text: str, start: int, end: int) -> tuple[int, int]:
-    """Take the line break along where a removal empties a line of an array."""
-    after = _BLANKS.match(text, end)
-    stop = after.end() if after else end
+    """Take along the line break where an array's line is emptied, and the blanks where its first words go."""
+    stop = _BLANKS.match(text, end).end()  # type: ignore[union-attr]
+    if start > 0 and text[start - 1] == "(":
+        return start, stop
     if start > 0 and text[start - 1] == "\n" and text[stop : stop + 1] in ("\n", "\r"):
         return start - (2 if text[start - 2 : start - 1] == "\r" else 1), stop
     return start, end

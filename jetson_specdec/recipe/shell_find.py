@@ -153,9 +153,10 @@ class _Step:
         while at + 1 < len(words) and (pair := assignment_of(words[at])):
             prefix[pair[0]] = self._known(pair[2])
             at += 1
-        if not words or len(words) > MAX_WORDS or not _interesting(words[at].literal):
-            if words and at < len(words) and not assignment_of(words[at]):
-                finder.other(self.place[0], words[at].literal or "")
+        if not words or assignment_of(words[at]):
+            return
+        if len(words) > MAX_WORDS or not _interesting(words[at].literal):
+            finder.other(self.place[0], words[at].literal or "")
             return
         fields = self.expander.fields(words[at:])
         if not fields:

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the shell layer says about a recipe."""
+
+from __future__ import annotations
+
+import pytest
+
+from jetson_specdec import messages
+from jetson_specdec.findings import Finding
+from jetson_specdec.recipe.shell import parse_shell
+
+
+def findings(text: str) -> tuple[Finding, ...]:
+    return parse_shell(text).commands[0].findings
+
+
+def topics(text: str) -> list[tuple[str, str]]:
+    return [(finding.code, finding.topic) for finding in findings(text)]
+
+
+def test_a_plain_command_needs_no_words() -> None:
+    assert topics("# start\nvllm serve m --c '{\"a\": 1}' # ok\n") == []
+
+
+def test_quotes_lost_to_the_shell_are_shown_as_the_engine_would_see_them() -> None:
+    recipe = parse_shell('vllm serve m --speculative-config {"method":"eagle3","k":3}\n')
+    args = [arg.value for arg in recipe.commands[0].args]
+    assert args == ["m", "--speculative-config", "method:eagle3", "k:3"]
+    (finding,) = recipe.commands[0].findings
+    assert (finding.code, finding.topic) == ("JSD203", "quoting-broken")
+    assert finding.values["values"] == ["method:eagle3", "k:3"]
+
+
+@pytest.mark.parametrize(
+    ("word", "values"),
+    [
+        ('{"method":"ngram"}', ["{method:ngram}"]),
+        ('"{"method":"eagle3","k":3}"', ["{method:eagle3,k:3}"]),
+        (
+            '--speculative-config={"method":"eagle3","k":3}',
+            ["--speculative-config=method:eagle3", "--speculative-config=k:3"],
+        ),
+    ],
+)
+def test_other_ways_to_lose_quotes(word: str, values: list[str]) -> None:
+    recipe = parse_shell(f"vllm serve m {word}\n")
+    assert [arg.value for arg in recipe.commands[0].args[1:]] == values
+    assert [finding.code for finding in recipe.commands[0].findings] == ["JSD203"]
+
+
+def test_quotes_lost_in_an_outer_string() -> None:
+    text = 'bash -c "vllm serve m --speculative-config \'{"method":"eagle3","k":3}\'"\n'
+    assert topics(text) == [("JSD203", "quoting-broken")]
+
+
+@pytest.mark.parametrize("word", ["'{\"a\":1}'", '"{\\"a\\":1}"', '\\{\\"a\\":1\\}', "$'{\"a\":1}'"])
+def test_quotes_that_arrive_are_not_complained_about(word: str) -> None:
+    assert topics(f"vllm serve m --c {word}\n") == []
+
+
+def test_a_blank_behind_the_backslash_breaks_the_line() -> None:
+    recipe = parse_shell("vllm serve m \\ \n  --port 1\n")
+    command = recipe.commands[0]
+    assert [arg.value for arg in command.args] == ["m", " "]
+    assert command.blocked is not None
+    assert (command.blocked.code, command.blocked.topic) == ("JSD204", "quoting-broken")
+    assert command.blocked.values == {"line": 1}
+
+
+def test_too_many_layers_of_quotes() -> None:
+    text = "alias up='\n  docker run img bash -c \"cd /srv && vllm serve m\"\n'\n"
+    command = parse_shell(text).commands[0]
+    assert not command.editable
+    assert command.blocked is not None
+    assert (command.blocked.topic, command.blocked.values["layers"]) == ("quoting-extra-layer", ["alias", "bash -c"])
+    assert command.blocked in command.findings
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("vllm serve “org/m” --port 1\n", "JSD206"),
+        ('vllm serve m --c ‘{"a":1}’\n', "JSD206"),
+        ("vllm serve m\u00a0--port 1\n", "JSD211"),
+    ],
+)
+def test_typography(text: str, code: str) -> None:
+    assert topics(text) == [(code, "typography")]
+
+
+def test_an_apostrophe_inside_a_name_is_no_quote() -> None:
+    assert topics("vllm serve m --served-model-name bob’s\n") == []
+
+
+def test_commented_alternatives_are_named_and_left_alone() -> None:
+    text = "vllm serve m \\\n  --a 1\n  # --b 2\n# vllm serve other\n# just a note\n"
+    (finding,) = findings(text)
+    assert (finding.code, finding.topic, finding.values["lines"]) == ("JSD201", "commented-alternatives", [3, 4])
+
+
+def test_a_comment_that_cuts_the_command() -> None:
+    text = "vllm serve m \\\n  --a 1 \\\n  # --b 2 \\\n  --c 3\n"
+    command = parse_shell(text).commands[0]
+    assert [arg.value for arg in command.args] == ["m", "--a", "1"]
+    assert [(one.code, one.values.get("line", one.values.get("lines"))) for one in command.findings] == [
+        ("JSD202", 3),
+        ("JSD201", [3]),
+    ]
+
+
+def test_an_image_whose_name_says_nothing() -> None:
+    assert topics("docker run my/llm --model m --max-model-len 9\n") == [("JSD210", "ambiguous-shell-form")]
+
+
+def test_a_program_whose_options_are_not_read() -> None:
+    assert topics("nsys profile -o x vllm serve m\n") == [("JSD209", "ambiguous-shell-form")]
+
+
+def test_every_text_is_complete() -> None:
+    codes = [code for code in messages.all_codes() if "JSD200" <= code < "JSD240"]
+    assert len(codes) == 12
+    for code in codes:
+        assert messages.render(code, {}) != code
