@@ -127,6 +127,16 @@ def test_a_baseline_narrows_the_range():
     assert known.relative(5).high - known.relative(5).low < blind.relative(5).high - blind.relative(5).low
 
 
+def test_a_baseline_at_another_batch_is_worth_less():
+    profile, record, head = llama("bf16")
+    one = calibrate(baseline_tpot_ms=70.0)
+    assert round_cost(profile, head, THOR, 3, record=record, calibration=one).confidence == "medium"
+    eight = round_cost(profile, head, THOR, 3, record=record, calibration=one, batch=8)
+    assert eight.confidence == "low"
+    # Eight requests add their keys and values (0 to 2048 tokens of 128 KiB each) and products to the same weights.
+    assert 0.07 <= eight.plain.low < eight.plain.high < 0.1
+
+
 def test_a_baseline_faster_than_the_memory_is_said():
     """Llama-3.1-8B in bf16 reads 15 GB a step: below 55 ms is impossible at 273 GB/s."""
     profile, record, head = llama("bf16")
