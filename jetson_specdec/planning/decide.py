@@ -17,6 +17,7 @@ from jetson_specdec.errors import UneditableError
 from jetson_specdec.findings import Finding, Severity
 from jetson_specdec.planning import checks, notes, steps
 from jetson_specdec.planning.memory_step import MemoryStep, choose
+from jetson_specdec.planning.pairing import pair_findings
 from jetson_specdec.planning.plan import CommandSummary, FileChange, Plan, UtilizationChange
 from jetson_specdec.strategies import Proposal, Refusal, Situation, Strategy, default_strategies, ordered
 
@@ -89,6 +90,7 @@ def _ask(situation: Situation, asked: Sequence[Strategy], draft: _Draft, found: 
             rejected[strategy.name] = unfit
             found.append(checks.as_warning((unfit,))[0])
             continue
+        answer = answer.with_findings(*pair_findings(situation, answer))
         memory = choose(situation, answer)
         if memory.fits is False:
             rejected[strategy.name] = memory.findings[0]
@@ -110,7 +112,10 @@ def _unfit(situation: Situation, proposal: Proposal) -> Finding | None:
         if support.state == "unsupported":
             return support.finding or Finding.of("JSD548", method=method, since=support.since)
     parallel = situation.flags.tensor_parallel_size
-    found = validate_config(config, situation.release, target_tensor_parallel_size=parallel)
+    found = [
+        *validate_config(config, situation.release, target_tensor_parallel_size=parallel),
+        *pair_findings(situation, proposal),
+    ]
     return next((finding for finding in found if finding.severity is Severity.BLOCKING), None)
 
 

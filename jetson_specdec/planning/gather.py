@@ -140,6 +140,7 @@ def gather(
         policy=policy,
     )
     situation = _with_speculator(situation, catalog)
+    situation = _with_local_drafter(situation, wishes.head or wishes.draft, host)
     if not offline:
         return situation
     repos = {head.id for head in heads} | {pair.draft for pair in pairs}
@@ -228,6 +229,35 @@ def _with_speculator(situation: Situation, catalog: Catalog) -> Situation:
     known = catalog.knows(model)
     near = () if known else catalog.near_misses(model, kind="head")
     return evolve(situation, speculator_known=known, speculator_near_misses=near)
+
+
+def _with_local_drafter(situation: Situation, wanted: str | None, host: Host) -> Situation:
+    """Read the named head or draft where it is a folder that can be seen."""
+    if wanted is None or not wanted.startswith(("/", "./", "../", "~")):
+        return situation
+    from jetson_specdec.errors import ModelError
+    from jetson_specdec.models.local import profile_from_dir, read_tokenizer
+    from jetson_specdec.models.locate import Locator
+
+    command, recipe = situation.command, situation.recipe
+    locator = Locator(
+        host=host,
+        mounts=command.mounts,
+        in_container=command.launcher in CONTAINER_LAUNCHERS,
+        workdir=command.workdir,
+        recipe_dir=str(PurePosixPath(recipe.path).parent) if recipe.path is not None else None,
+        env=command.env,
+    )
+    folder = locator.find(wanted).folder
+    if folder is None:
+        return situation
+    try:
+        profile = profile_from_dir(host, folder)
+    except ModelError:
+        return situation
+    target = situation.identity.folder
+    tokenizers = (read_tokenizer(host, target) if target else None, read_tokenizer(host, folder))
+    return evolve(situation, drafter_profile=profile, tokenizers=tokenizers)
 
 
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")

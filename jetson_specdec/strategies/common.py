@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jetson_specdec.engine.core import EngineRelease
     from jetson_specdec.models.core import DraftPair, Head
 
-__all__ = ["download_of", "release_reaches", "start_k", "usual_config", "usual_k"]
+__all__ = ["downloads_of", "release_reaches", "start_k", "usual_config", "usual_k"]
 
 
 def usual_k(situation: Situation) -> int:
@@ -60,14 +60,18 @@ def release_reaches(release: EngineRelease, minimum: str | None) -> bool | None:
     return at_least(release, minimum)
 
 
-def download_of(situation: Situation, repo: str, role: str, entry: Head | DraftPair | None) -> Download:
-    """Return what fetching a head or draft means, from its catalogue entry where there is one."""
-    return Download(
-        repo=repo,
-        role=role,
-        bytes=entry.download_bytes if entry is not None else None,
-        size_status=entry.size_status if entry is not None else None,
-        licence=entry.licence if entry is not None else None,
-        gated=entry.gated if entry is not None else None,
-        cached=situation.cached.get(repo),
+def downloads_of(situation: Situation, repo: str, role: str, entry: Head | DraftPair | None) -> tuple[Download, ...]:
+    """Return what fetching a head or draft means, by its catalogue entry; a folder is not fetched."""
+    if situation.drafter_profile is not None or repo.startswith(("/", "./", "../", "~")):
+        return ()
+    return (
+        Download(
+            repo=repo,
+            role=role,
+            bytes=entry.download_bytes if entry is not None else None,
+            size_status=entry.size_status if entry is not None else None,
+            licence=entry.licence if entry is not None else None,
+            gated=entry.gated if entry is not None else None,
+            cached=situation.cached.get(repo),
+        ),
     )

@@ -66,6 +66,8 @@ class Situation:
         head_record: its catalogue entry, or None.
         draft_wanted: a draft model the user named (`--draft`), or None.
         draft_record: the catalogue's entry for this pair, or None.
+        drafter_profile: shape and sizes of the named head or draft where its files are at hand, or None.
+        tokenizers: `tokenizer.json` of target and draft where both are at hand; None where one is not.
         head_near_misses: known ids that look like `head_wanted`.
         speculator_near_misses: the same for the drafter that the recipe already uses.
         speculator_known: whether the drafter the recipe already uses is in the catalogue; None where there is none.
@@ -93,6 +95,8 @@ class Situation:
     head_record: Head | None = None
     draft_wanted: str | None = None
     draft_record: DraftPair | None = None
+    drafter_profile: ModelProfile | None = None
+    tokenizers: tuple[bytes | None, bytes | None] = (None, None)
     head_near_misses: tuple[str, ...] = ()
     speculator_near_misses: tuple[str, ...] = ()
     speculator_known: bool | None = None
@@ -160,7 +164,7 @@ class Proposal:
 
     strategy: str
     config: Mapping[str, Any] | None = None
-    drafter: Head | DraftPair | None = None
+    drafter: Head | DraftPair | ModelProfile | None = None
     downloads: tuple[Download, ...] = ()
     findings: tuple[Finding, ...] = ()
 

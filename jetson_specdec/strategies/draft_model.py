@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jetson_specdec.findings import Finding
 from jetson_specdec.strategies.common import (
-    download_of,
+    downloads_of,
     release_reaches,
     start_k,
     usual_config,
@@ -59,7 +59,7 @@ class DraftModelStrategy:
         if support.state == "unsupported":
             reason = support.finding or Finding.of("JSD548", method="draft_model", since=support.since)
             return Refusal(strategy=self.name, reason=reason)
-        if support.state == "unknown" and situation.device.runtime not in ("upstream_vllm",):
+        if support.state == "unknown" and situation.device.runtime != "upstream_vllm":
             # Only where the board's own rule asks for a release that has the method can an unknown one be trusted.
             return Refusal(strategy=self.name, reason=Finding.of("JSD553", l4t=l4t, since=support.since))
         return None
@@ -93,7 +93,10 @@ class DraftModelStrategy:
     def _wanted(self, situation: Situation, wanted: str) -> Proposal | Refusal:
         pair = situation.draft_record
         if pair is None:
-            return self._with(situation, wanted, None).with_findings(Finding.of("JSD555", draft=wanted))
+            proposal = self._with(situation, wanted, None)
+            if situation.drafter_profile is not None:
+                return proposal  # its files are at hand: the pair is checked with them
+            return proposal.with_findings(Finding.of("JSD555", draft=wanted))
         if pair.why_not == "vocab-mismatch":
             reason = Finding.of(
                 "JSD551",
@@ -115,13 +118,14 @@ class DraftModelStrategy:
 
     def _with(self, situation: Situation, draft_id: str, pair: DraftPair | None) -> Proposal:
         k, why_k = start_k(situation)
-        findings = [why_k, Finding.of("JSD539", draft=draft_id, target=situation.identity.base)]
+        code = "JSD539" if pair is not None else "JSD537"
+        findings = [why_k, Finding.of(code, draft=draft_id, target=situation.identity.base)]
         if pair is not None:
             findings += [Finding.of("JSD559", id=pair.draft, note=note) for note in pair.notes]
         return Proposal(
             strategy=self.name,
             config=usual_config(situation, "draft_model", draft_id, k),
-            drafter=pair,
-            downloads=(download_of(situation, draft_id, "draft", pair),),
+            drafter=pair or situation.drafter_profile,
+            downloads=downloads_of(situation, draft_id, "draft", pair),
             findings=tuple(findings),
         )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jetson_specdec.findings import Finding
-from jetson_specdec.strategies.common import download_of, release_reaches, start_k, usual_config
+from jetson_specdec.strategies.common import downloads_of, release_reaches, start_k, usual_config
 from jetson_specdec.strategies.core import Proposal, Refusal, Situation
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ class Eagle3Strategy:
         return Proposal(
             strategy=self.name,
             config=usual_config(situation, "eagle3", head_id, k, extra),
-            drafter=head,
-            downloads=(download_of(situation, head_id, "head", head),),
+            drafter=head or situation.drafter_profile,
+            downloads=downloads_of(situation, head_id, "head", head),
             findings=tuple(findings),
         )
 
