@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plug-ins by entry point: used when good, named and skipped when broken; policy files."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import pytest
+
+from jetson_specdec import Finding, Planner, Proposal, Refusal, extensions
+from jetson_specdec.errors import PluginError, PolicyError
+
+THOR = {"device": "thor-t5000", "l4t": "38.4.0"}
+NO_HEAD = "vllm serve mistralai/Mistral-7B-Instruct-v0.3 --gpu-memory-utilization 0.7\n"
+NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
+
+
+class Ngram:
+    name = "ngram"
+    priority = 100
+
+    def propose(self, situation):
+        if situation.concurrency > 1:
+            return Refusal(strategy=self.name, reason=Finding.of("JSD531", concurrency=2, limit=1))
+        return Proposal(strategy=self.name, config=NGRAM)
+
+
+class NotAStrategy:
+    """Has no propose."""
+
+
+class Entry:
+    def __init__(self, name, target):
+        self.name, self._target = name, target
+
+    def load(self):
+        if isinstance(self._target, Exception):
+            raise self._target
+        return self._target
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    def register(*entries):
+        def entry_points(*, group):
+            return list(entries) if group == extensions.STRATEGIES else []
+
+        monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+        extensions.load_plugins.cache_clear()
+
+    yield register
+    extensions.load_plugins.cache_clear()
+
+
+def test_a_registered_strategy_is_asked_by_priority(registered):
+    registered(Entry("ngram", Ngram))
+    made = Planner().plan(NO_HEAD, **THOR)
+    assert made.outcome == "ngram"
+    assert made.speculative_config == NGRAM
+    assert made.utilization.after == 0.65
+    assert set(made.rejected) == {"eagle3", "draft_model"}
+    assert Planner().plan("vllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.7\n", **THOR).outcome == "eagle3"
+
+
+def test_its_refusal_passes_to_the_next(registered):
+    registered(Entry("ngram", Ngram))
+    made = Planner().plan(NO_HEAD, concurrency=2, **THOR)
+    assert made.outcome == "none"
+    assert "ngram" in made.rejected
+
+
+@pytest.mark.parametrize("target", [ImportError("no module named gone"), NotAStrategy, RuntimeError("boom")])
+def test_a_broken_plugin_is_named_and_skipped(registered, target):
+    registered(Entry("theirs", target), Entry("ngram", Ngram))
+    made = Planner().plan(NO_HEAD, **THOR)
+    assert made.outcome == "ngram"
+    broken = next(finding for finding in made.findings if finding.topic == "plugin-broken")
+    assert "theirs" in broken.message
+
+
+def test_an_answer_of_the_wrong_kind_is_an_error_by_name():
+    class Wrong(Ngram):
+        def propose(self, situation):
+            return {"method": "ngram"}
+
+    with pytest.raises(PluginError, match="'ngram'"):
+        Planner(strategies=[Wrong()]).plan(NO_HEAD, **THOR)
+
+
+def test_a_proposal_the_release_would_reject_is_not_taken():
+    class Unknown(Ngram):
+        def propose(self, situation):
+            return Proposal(strategy=self.name, config={"method": "dspark", "num_speculative_tokens": 3})
+
+    made = Planner(strategies=[Unknown()]).plan(NO_HEAD, vllm_version="0.20.0", **THOR)
+    assert made.outcome == "none"
+    assert "ngram" in made.rejected
+    assert made.recipe.after == made.recipe.before
+
+
+@pytest.mark.parametrize("text", ["[policy]\nutilization_step = 0.1\n", "utilization_step = 0.1\n"])
+def test_a_policy_file_changes_thresholds(tmp_path, text):
+    file = tmp_path / "policy.toml"
+    file.write_text(text)
+    assert extensions.load_policy(file).utilization_step == 0.1
+    assert extensions.load_policy(None).utilization_step == 0.05
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "utilization_step = 7\n",
+        "utilisation_step = 0.1\n",
+        "start_k_thor = 2.5\n",
+        "start_k_thor = true\n",
+        "disable_throughput_gain = 0.9\n",
+        "policy = 3\n",
+        "not toml at all",
+    ],
+)
+def test_bad_policy_files_are_one_clear_error(tmp_path, text):
+    file = tmp_path / "policy.toml"
+    file.write_text(text)
+    with pytest.raises(PolicyError) as caught:
+        extensions.load_policy(file)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""README and docs are run: Python blocks as they stand, console lines against a sample recipe."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from jetson_specdec.cli import COMMANDS, main
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+RUNS_A_SERVER = {"bench", "tune", "watch", "demo"}
+
+
+def blocks(language):
+    for page in PAGES:
+        for number, match in enumerate(BLOCK.finditer(page.read_text(encoding="utf-8"))):
+            if match.group(1) == language:
+                yield pytest.param(match.group(2), id=f"{page.name}-{number}")
+
+
+def console_lines():
+    for param in blocks("console"):
+        for line in param.values[0].splitlines():
+            if line.startswith("$ jetson-specdec ") and line.split()[2] not in RUNS_A_SERVER:
+                yield pytest.param(line[2:], id=f"{param.id}-{line[2:50]}")
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """A folder with the files that the documentation names."""
+    import io
+    import sys
+
+    (tmp_path / "serve.sh").write_text("vllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.8\n")
+    (tmp_path / "mine.toml").write_text('schema_version = 1\n[[heads]]\nid = "me/my-head"\ntarget = "Qwen/Qwen3-8B"\n')
+    run = {"concurrency": 1, "ttft_ms_p50": 200.0, "tpot_ms_p50": 40.0, "throughput_tok_s": 24.0}
+    report = {"skill": "jetson-llm-benchmark", "runtime": "vllm", "config": {"output_len": 128}, "runs": [run]}
+    (tmp_path / "bench.json").write_text(json.dumps(report))
+    board = tmp_path / "board-1" / "root" / "proc"
+    board.mkdir(parents=True)
+    (board / "meminfo").write_text("MemTotal:       64349016 kB\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((tmp_path / "serve.sh").read_bytes())))
+    return tmp_path
+
+
+@pytest.mark.parametrize("code", list(blocks("python")))
+def test_python_blocks_run(code, desk):
+    exec(compile(code, "<documentation>", "exec"), {"__name__": "documentation"})
+
+
+@pytest.mark.parametrize("line", list(console_lines()))
+def test_console_lines_run(line, desk, capsys):
+    words = shlex.split(line, comments=True)[1:]
+    words = words[: words.index("<")] if "<" in words else words
+    if words[0] == "plan" and "--device" not in words:
+        words += ["--device", "thor-t5000", "--l4t", "38.4.0"]  # the reader is on a board, the tests are not
+    if "--record" in words:
+        words[words.index("--record") + 1] = "board-2"
+    assert main(words) == 0, capsys.readouterr().err
+
+
+def test_every_command_is_documented():
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for name in COMMANDS:
+        assert f"jetson-specdec {name}" in text, name
