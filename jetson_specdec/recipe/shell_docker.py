@@ -12,7 +12,7 @@ from jetson_specdec.recipe.shell_launch import Launch, Outcome, basename, peel
 from jetson_specdec.recipe.shell_options import Option, launchers, made_up, split_options
 from jetson_specdec.recipe.shell_script import Field
 
-__all__ = ["container", "engine_of_image", "mount_of"]
+__all__ = ["container", "engine_of_image", "mount_of", "own_entrypoint"]
 
 
 def container(
@@ -137,9 +137,9 @@ def _run(
             return _typed(found, launch, typed)
     found = peel(rest, launch, text, containers)
     if found.kind == "none" and rest:
-        found = _own_entrypoint(rest, shown, launch, text, containers) if override is None else found
+        found = own_entrypoint(rest, shown, launch, text, containers) if override is None else found
     elif not rest and override is None and not typed:
-        found = _own_entrypoint(rest, shown, launch, text, containers)
+        found = own_entrypoint(rest, shown, launch, text, containers)
     elif not rest:
         found = attrs.evolve(found, kind="stdin", launch=launch)
     return _typed(found, launch, typed)
@@ -160,7 +160,7 @@ def engine_of_image(image: str) -> str | None:
     return "vllm" if "vllm" in name else None
 
 
-def _own_entrypoint(
+def own_entrypoint(
     rest: Sequence[Field], image: str, launch: Launch, text: str, containers: Mapping[str, Launch]
 ) -> Outcome:
     """Decide what an image starts by itself with these words."""

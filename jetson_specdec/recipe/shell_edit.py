@@ -62,8 +62,8 @@ def _typed(command: ServeCommand, edits: Sequence[ArgEdit]) -> str:
     return by_hand(words)
 
 
-Wanted = tuple[str | None, str | None]
-"""An argument as it must come out: its value, or how it is written where that is not known."""
+Wanted = tuple[str | None, str | None, bool]
+"""An argument as it must come out: its value, or how it is written where that is not known; whether it is optional."""
 
 
 def _wanted(command: ServeCommand, edits: Sequence[ArgEdit]) -> list[Wanted]:
@@ -84,17 +84,17 @@ def _wanted(command: ServeCommand, edits: Sequence[ArgEdit]) -> list[Wanted]:
         if any("\0" in value for value in values):
             raise UneditableError("JSE214", line=command.line, type="")
         if isinstance(edit, ReplaceArg):
-            result[edit.index] = (edit.value, None)
+            result[edit.index] = (edit.value, None, command.args[edit.index].optional)
         elif isinstance(edit, RemoveArgs):
             for at in range(edit.first, edit.last + 1):
                 result[at] = None
         else:
-            added += [(value, None) for value in edit.values]
+            added += [(value, None, False) for value in edit.values]
     return [*(one for one in result if one is not None), *added]
 
 
 def _shape(arg: Arg) -> Wanted:
-    return (arg.value, None) if arg.value is not None else (None, arg.raw)
+    return (arg.value, None, arg.optional) if arg.value is not None else (None, arg.raw, arg.optional)
 
 
 # --- working out the changes -----------------------------------------------------------------------------------------
@@ -130,7 +130,8 @@ def _outer(script: Script, at: int) -> list[Context]:
 
 
 def _refuse_unsafe(field: Field, command: ServeCommand, index: int, typed: str) -> None:
-    if field.splices or field.shared:
+    whole = (field.start, field.end) == field.word
+    if field.splices or field.shared or (field.optional and whole):
         raise UneditableError("JSE211", line=command.line, raw=command.args[index].raw, type=typed)
 
 

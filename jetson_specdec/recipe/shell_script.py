@@ -250,7 +250,7 @@ def _add_run(run: Run, text: list[str], origins: list[Origin], holes: dict[int, 
     if run.text is None:
         holes[len(origins)] = run
         text.append(HOLE)
-        origins.append(Origin(run.start, run.end, "elsewhere", run.seg))
+        origins.append(Origin(run.start, run.end, run.context, run.seg))
     elif run.plain:
         text.append(run.text)
         origins.extend(Origin(at, at + 1, run.context, run.seg) for at in range(run.start, run.start + len(run.text)))

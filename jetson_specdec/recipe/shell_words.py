@@ -89,7 +89,7 @@ class Expander:
                 hole,
                 hole + 1,
                 False,
-                "elsewhere",
+                part.quote,
                 part.seg,
                 quoted,
                 unresolved=missing.unresolved,
@@ -204,8 +204,16 @@ class Expander:
         optional: bool = False,
     ) -> Iterator[Piece]:
         def marked(run: Run) -> Run:
+            # in a text inside this one it is a unit: nothing may be written into the braces
             return run._replace(
-                defaulted=(*defaulted, *run.defaulted), resolved=(*resolved, *run.resolved), optional=optional
+                start=part.start,
+                end=part.end,
+                plain=False,
+                context=part.quote,
+                seg=part.seg,
+                defaulted=(*defaulted, *run.defaulted),
+                resolved=(*resolved, *run.resolved),
+                optional=optional or run.optional,
             )
 
         text, (start, end) = self._script.text, part.operand
@@ -261,6 +269,11 @@ class Expander:
                 yield None
             for run in field.runs or (Run("", part.start, part.end, False, "elsewhere", part.seg, True),):
                 yield run._replace(
+                    start=part.start,
+                    end=part.end,
+                    plain=False,
+                    context=part.quote,
+                    seg=part.seg,
                     site=(field.start, field.end),
                     came="array",
                     quoted=True,

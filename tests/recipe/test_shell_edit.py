@@ -74,12 +74,25 @@ IN_SINGLE = ' --speculative-config "' + CONFIG.replace('"', '\\"') + '"'
         ("alias up='vllm serve m@'\n", "@", IN_SINGLE),
         ('CMD="vllm serve m"\n$CMD@\n', "@", ON_ONE_LINE),
         ('CMD="vllm serve m@"\neval "$CMD"\n', "@", IN_DOUBLE),
+        ('bash -c "vllm serve m --port ${PORT:-8000}@"\n', "@", IN_DOUBLE),
+        ('bash -c "vllm serve $MODEL@"\n', "@", IN_DOUBLE),
+        ("bash <<EOF\nvllm serve m ${X:+--eager}@\nEOF\n", "@", ON_ONE_LINE),
+        ('CMD=(vllm serve m)\n[ -n "$K" ] && CMD+=(--k)\neval "${CMD[*]}@"\n', "@", IN_DOUBLE),
         ("```bash\nvllm serve m@\n```\n", "@", ON_ONE_LINE),
     ],
 )
 def test_words_are_added_in_the_style_of_the_recipe(text: str, mark: str, added: str) -> None:
     before, after = text.split(mark) if mark == "@" else text.rsplit(mark, 1)
     assert changed(before + after, ADD) == before + added + after
+
+
+@needs_bash
+@pytest.mark.parametrize("port", ["", "PORT=9 "])
+def test_added_words_do_not_depend_on_the_environment(port: str) -> None:
+    text = 'bash -c "vllm serve m --port ${PORT:-8}"\n'
+    command = f"export {port}PORT\n" if port else ""
+    received = run(command + changed(text, ADD))
+    assert received == [["serve", "m", "--port", "9" if port else "8", *ADD.values]]
 
 
 def test_each_flag_gets_a_line_of_its_own_with_its_values() -> None:
@@ -146,6 +159,7 @@ def test_no_edits_no_change() -> None:
         ("alias up='docker run img bash -c \"vllm serve m\"'\n", ADD, "JSE210"),
         ("vllm serve m --a \\ \n  --b 1\n", ADD, "JSE210"),
         ('vllm serve m "$@"\n', ReplaceArg(index=1, value="x"), "JSE211"),
+        ("vllm serve m ${U:+--u=0.9}\n", ReplaceArg(index=1, value="--u=0.8"), "JSE211"),
         ('vllm serve m {"a":1,"b":2}\n', ReplaceArg(index=1, value="x"), "JSE211"),
         # the array serves two commands, only one was to change
         (
