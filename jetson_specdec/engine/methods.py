@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 from attrs import frozen
@@ -85,6 +86,7 @@ def infer_method(model: str | None, model_type: str | None = None) -> str | None
     return "mtp" if model_type is not None and is_mtp(model_type) else "draft_model"
 
 
+@lru_cache(maxsize=512)
 def method_support(method: str, release: EngineRelease, model_type: str | None = None) -> Support:
     """Say whether a release can speculate with a method.
 
@@ -133,6 +135,7 @@ def _gap(ranges: list[list[str | None]]) -> tuple[str, str] | None:
     return (rows[0], rows[-1]) if rows else None
 
 
+@lru_cache(maxsize=4096)
 def eagle3_target(model_type: str, version: str) -> bool | None:
     """Say whether one listed release runs EAGLE-3 on targets of a `model_type`; None where nobody has looked."""
     data = tables.table()

@@ -193,6 +193,7 @@ class _Draft:
             ),
             memory=memory.ledger,
             downloads=proposal.downloads,
+            basis=(situation, proposal),
         )
         return evolve(plan, next_steps=steps.for_plan(plan, situation))
 

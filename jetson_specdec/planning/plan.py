@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from jetson_specdec.device.core import Device
     from jetson_specdec.engine.core import EngineRelease
     from jetson_specdec.estimate.memory import MemoryLedger
-    from jetson_specdec.strategies.core import Download
+    from jetson_specdec.estimate.speed_outlook import SpeedOutlook
+    from jetson_specdec.strategies.core import Download, Proposal, Situation
 
 __all__ = ["CommandSummary", "FileChange", "Plan", "UtilizationChange", "unified_diff"]
 
@@ -105,6 +107,7 @@ class Plan:
         command_index: which of them this plan is for.
         device, release: what the decision rests on.
         serve_form, editable, already_speculative, existing_method: how the recipe was read.
+        basis: the situation and the proposal that was taken, from which `speed` is worked out when it is asked for.
     """
 
     outcome: str
@@ -128,6 +131,16 @@ class Plan:
     editable: bool = True
     already_speculative: bool = False
     existing_method: str | None = None
+    basis: tuple[Situation, Proposal] | None = field(default=None, repr=False, eq=False)
+
+    @cached_property
+    def speed(self) -> SpeedOutlook | None:
+        """Tokens per round needed at each k, and a range where acceptance is published; None without a drafter."""
+        if self.basis is None:
+            return None
+        from jetson_specdec.planning.outlook import speed_outlook
+
+        return speed_outlook(*self.basis)
 
     @property
     def changes(self) -> tuple[FileChange, ...]:
@@ -166,6 +179,7 @@ class Plan:
             "files": [_file_json(change) for change in self.files],
             "rejected": {name: finding.message for name, finding in self.rejected.items()},
             "memory": None if self.memory is None else self.memory.to_json(),
+            "speed": None if self.speed is None else self.speed.to_json(),
             "downloads": [attrs.asdict(download) for download in self.downloads],
             "findings": [finding.to_json() for finding in self.findings],
             "commands": [command.to_json() for command in self.commands],

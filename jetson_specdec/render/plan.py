@@ -11,6 +11,8 @@ from jetson_specdec.render.device import device_line
 
 if TYPE_CHECKING:
     from jetson_specdec.estimate.memory import MemoryLedger
+    from jetson_specdec.estimate.speed_outlook import SpeedOutlook
+    from jetson_specdec.estimate.speed_span import Span
     from jetson_specdec.planner import Plan
 
 __all__ = ["headline", "print_plan"]
@@ -43,6 +45,8 @@ def print_plan(plan: Plan) -> None:
             terminal.diff(change.diff)
     if plan.memory is not None:
         _memory(plan.memory)
+    if plan.speed is not None and plan.speed.known:
+        _speed(plan.speed)
     if plan.downloads:
         terminal.section("Will be downloaded")
         terminal.table(
@@ -89,6 +93,20 @@ def _memory(ledger: MemoryLedger) -> None:
     rows.append(["  tokens of context", *tokens])
     header = ["", "now"] if len(arms) == 1 else ["", "now", "planned"]
     terminal.table(header, rows, right=range(1, len(header)))
+
+
+def _speed(outlook: SpeedOutlook) -> None:
+    terminal.section("Speed: tokens per round that are needed (an estimate before anything ran)")
+    rows = []
+    for row in outlook.break_even.rows:
+        mark = " ←" if row.k == outlook.k else ""
+        rows.append([f"  k = {row.k}{mark}", _range(row.cost), _range(row.needed), f"{row.k + 1}"])
+    terminal.table(["", "to lose nothing", "for the gate", "at most"], rows, right=(1, 2, 3))
+    terminal.findings(outlook.findings)
+
+
+def _range(span: Span | None) -> str | None:
+    return None if span is None else f"{span.low:.2f}-{span.high:.2f}"
 
 
 def _yes(value: bool | None) -> str | None:
