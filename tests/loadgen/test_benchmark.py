@@ -405,3 +405,14 @@ def test_prompt_with_earlier_turns():
 def test_options_out_of_range(options):
     with pytest.raises(OptionError):
         Benchmark(**options)
+
+
+def test_a_server_that_does_not_know_stream_options():
+    """It refuses the first warm-up request; from then on nothing asks for usage, and /tokenize counts."""
+    refusal = Fault("status", status=400, message="Unrecognized field: stream_options")
+    server = fake(faults={0: refusal})
+    report = bench(server, concurrency=1)
+    assert "stream_options" in server.app.bodies[0]
+    assert not any("stream_options" in body for body in server.app.bodies[1:])
+    assert (report.run_at(1).completed, report.run_at(1).failed) == (8, 0)
+    assert [finding.code for finding in report.findings] == ["JSD687"]

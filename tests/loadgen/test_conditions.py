@@ -10,7 +10,15 @@ import pytest
 from jetson_specdec.host import RecordedHost
 from jetson_specdec.loadgen import Benchmark, ConditionSampler
 from jetson_specdec.loadgen.conditions import Timed, draw_together, mean_power
-from jetson_specdec.loadgen.sampling import JtopSource, Sample, SysfsSource, TegrastatsSource, merge, open_sources
+from jetson_specdec.loadgen.sampling import (
+    JtopSource,
+    PsutilSource,
+    Sample,
+    SysfsSource,
+    TegrastatsSource,
+    merge,
+    open_sources,
+)
 from jetson_specdec.measurements import Conditions
 from jetson_specdec.testing import FakeVllm, Truth
 
@@ -255,3 +263,10 @@ def test_energy_of_a_run(board):
     assert run.power_w_mean == 20.0
     assert run.energy_j_per_token == pytest.approx(2.0)
     assert _with_power(Run(concurrency=1), sampler, 0.5, 10.5).energy_j_per_token is None
+
+
+def test_psutil_alone():
+    sample = PsutilSource().read()
+    assert sample.memory_available_bytes > 0
+    assert sample.swap_used_bytes >= 0
+    assert sample.sources["memory_available_bytes"] == "psutil"
