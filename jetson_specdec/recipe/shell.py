@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from jetson_specdec.errors import RecipeSyntaxError
@@ -36,6 +37,16 @@ def parse_shell(text: str, *, path: str | None = None, environ: Mapping[str, str
         RecipeSyntaxError: empty (JSE200), too long (JSE201), not text (JSE202), a quote or the like that never ends
             (JSE203), no serve command (JSE204), nested too deeply (JSE205), too many commands (JSE206).
     """
+    return _parsed(text, path) if environ is None else _parse(text, path, environ)
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str, path: str | None) -> Recipe:
+    """`parse_shell` without an environment: an edit proves itself by reading texts that were just read."""
+    return _parse(text, path, None)
+
+
+def _parse(text: str, path: str | None, environ: Mapping[str, str] | None) -> Recipe:
     from jetson_specdec.recipe.shell_checks import recipe_findings
 
     finder = read_shell(text, path=path, environ=environ)
@@ -74,6 +85,15 @@ def edit_shell(recipe: Recipe, index: int, edits: Sequence[ArgEdit]) -> str:
 
 def read_shell(text: str, *, path: str | None = None, environ: Mapping[str, str] | None = None) -> Finder:
     """Walk a text and return the finder with what it found; raises as `parse_shell` does, but for JSE204."""
+    return _walked(text, path) if environ is None else _walk(text, path, environ)
+
+
+@lru_cache(maxsize=8)
+def _walked(text: str, path: str | None) -> Finder:
+    return _walk(text, path, None)
+
+
+def _walk(text: str, path: str | None, environ: Mapping[str, str] | None) -> Finder:
     from jetson_specdec.recipe.shell_find import Finder
     from jetson_specdec.recipe.shell_launch import Launch
     from jetson_specdec.recipe.shell_script import Script
