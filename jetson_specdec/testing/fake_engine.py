@@ -112,7 +112,7 @@ class FakeEngine:
     ) -> None:
         self.truth = truth
         self.k = k
-        self._schedule = schedule or (lambda _batch: self.k)
+        self.k_at = schedule or (lambda _batch: self.k)
         self.max_num_seqs = max_num_seqs
         self.prefix_caching = prefix_caching
         self.time_scale = time_scale
@@ -192,7 +192,7 @@ class FakeEngine:
             while self.waiting and len(self.running) < self.max_num_seqs:
                 fresh.append(self.waiting.popleft())
                 self.running.append(fresh[-1])
-            k = self._schedule(len(self.running)) if len(self.running) > len(fresh) else 0
+            k = self.k_at(len(self.running)) if len(self.running) > len(fresh) else 0
             new_tokens = sum(len(sequence.prompt) - sequence.cached for sequence in fresh)
             seconds = self.truth.step_seconds(len(self.running), k, new_tokens=new_tokens, at=self.now)
             if self.truth.noise:

@@ -120,7 +120,7 @@ class FakeVllm:
     def expected_tpot_ms(self, *, concurrency: int = 1) -> float:
         """Return the time per output token that long answers at a concurrency show."""
         batch = min(concurrency, self.settings.max_num_seqs)
-        return self.truth.tpot_ms(k=self.app.engine._schedule(batch), batch=batch)
+        return self.truth.tpot_ms(k=self.app.engine.k_at(batch), batch=batch)
 
     def change(self, **truth: Any) -> None:
         """Change the truth of the running server, such as `step_ms` for a drift."""
