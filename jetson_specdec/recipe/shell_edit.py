@@ -18,7 +18,7 @@ from jetson_specdec.recipe.shell_find import Found
 from jetson_specdec.recipe.shell_quote import by_hand, like, spell
 from jetson_specdec.recipe.shell_script import Context, Edit, Field, Script, lift
 
-__all__ = ["edited"]
+__all__ = ["by_hand_of", "context_of", "edited", "shape_of", "wanted_args"]
 
 _CONTINUATION = re.compile(r"\\(\r?\n)")
 _INDENT = re.compile(r"[ \t]*")
@@ -33,10 +33,10 @@ def edited(recipe: Recipe, index: int, edits: Sequence[ArgEdit]) -> str:
     if not 0 <= index < len(recipe.commands):
         raise CommandChoiceError("JSE219", index=index, count=len(recipe.commands))
     command = recipe.commands[index]
-    wanted = _wanted(command, edits)
+    wanted = wanted_args(command, edits)
     if not edits:
         return recipe.text
-    typed = _typed(command, edits)
+    typed = by_hand_of(command, edits)
     if command.blocked is not None:
         raise UneditableError("JSE210", line=command.line, reason=command.blocked.message, type=typed)
     finder = read_shell(recipe.text, path=recipe.path)
@@ -48,7 +48,7 @@ def edited(recipe: Recipe, index: int, edits: Sequence[ArgEdit]) -> str:
     return text
 
 
-def _typed(command: ServeCommand, edits: Sequence[ArgEdit]) -> str:
+def by_hand_of(command: ServeCommand, edits: Sequence[ArgEdit]) -> str:
     """Return what a person would type to get the same: new words, each changed value behind its flag."""
     words: list[str] = []
     for edit in edits:
@@ -66,8 +66,13 @@ Wanted = tuple[str | None, str | None, bool]
 """An argument as it must come out: its value, or how it is written where that is not known; whether it is optional."""
 
 
-def _wanted(command: ServeCommand, edits: Sequence[ArgEdit]) -> list[Wanted]:
-    result: list[Wanted | None] = [_shape(arg) for arg in command.args]
+def wanted_args(command: ServeCommand, edits: Sequence[ArgEdit]) -> list[Wanted]:
+    """Return the arguments as they must come out.
+
+    Raises:
+        UneditableError: there is no such argument (JSE215), or a NUL byte in a new one (JSE214).
+    """
+    result: list[Wanted | None] = [shape_of(arg) for arg in command.args]
     added: list[Wanted] = []
     for edit in edits:
         touched = (
@@ -93,7 +98,8 @@ def _wanted(command: ServeCommand, edits: Sequence[ArgEdit]) -> list[Wanted]:
     return [*(one for one in result if one is not None), *added]
 
 
-def _shape(arg: Arg) -> Wanted:
+def shape_of(arg: Arg) -> Wanted:
+    """Return what must stay the same of an argument that is not touched."""
     return (arg.value, None, arg.optional) if arg.value is not None else (None, arg.raw, arg.optional)
 
 
@@ -236,16 +242,17 @@ def _prove(recipe: Recipe, text: str, index: int, wanted: Sequence[Wanted], comm
     except RecipeError as error:
         raise UneditableError("JSE213", line=command.line, type=typed) from error
     right = len(again.commands) == len(before.commands) and all(
-        _context(old) == _context(new)
-        and [_shape(arg) for arg in new.args]
-        == (list(wanted) if number == index else [_shape(arg) for arg in old.args])
+        context_of(old) == context_of(new)
+        and [shape_of(arg) for arg in new.args]
+        == (list(wanted) if number == index else [shape_of(arg) for arg in old.args])
         for number, (old, new) in enumerate(zip(before.commands, again.commands, strict=True))
     )
     if not right:
         raise UneditableError("JSE213", line=command.line, type=typed)
 
 
-def _context(command: ServeCommand) -> tuple[object, ...]:
+def context_of(command: ServeCommand) -> tuple[object, ...]:
+    """Return what must stay the same of a command beside its arguments."""
     return (
         command.serve_form,
         command.engine,
@@ -259,5 +266,5 @@ def _context(command: ServeCommand) -> tuple[object, ...]:
         command.ports,
         command.workdir,
         command.wrapped_in,
-        command.blocked,
+        command.blocked.code if command.blocked else None,  # its lines may move
     )
