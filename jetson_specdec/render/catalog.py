@@ -36,6 +36,12 @@ def print_target(found: dict[str, Any]) -> None:
             ["drafter", "method", "from", "licence"],
             [[head["id"], head["method"], head["min_vllm"], head["licence"]] for head in found["other_methods"]],
         )
+    _print_drafts(found)
+    if "fit" in found:
+        _print_fit(found)
+
+
+def _print_drafts(found: dict[str, Any]) -> None:
     terminal.section("Draft models of the family")
     if found["drafts"]:
         terminal.table(
@@ -44,6 +50,39 @@ def print_target(found: dict[str, Any]) -> None:
         )
     else:
         terminal.line("  none known")
+
+
+def _print_fit(found: dict[str, Any]) -> None:
+    module = found["device"]["module"] or found["device"]["family"] or "this board"
+    terminal.section(f"Fit on {module} with k = {found['k']}")
+    if not found["fit"]:
+        terminal.line("  nothing to fit")
+        return
+    terminal.table(
+        ["drafter", "fits", "utilisation", "tokens of context", "lost", "must yield", "for the gate", "estimate"],
+        [_fit_row(row) for row in found["fit"]],
+        right=(2, 3, 4),
+    )
+    terminal.line("  must yield: tokens per round that lose nothing; estimate: speed-up of decoding with the published")
+    terminal.line("  acceptance, where there is one. Ranges from sizes and published measurements, see docs/speed.md.")
+
+
+def _fit_row(row: dict[str, Any]) -> list[str | None]:
+    at_k = next((each for each in row["speed"]["break_even"]["rows"] if each["k"] == row["k"]), None)
+    return [
+        row["drafter"],
+        {True: "yes", False: "no", None: None}[row["fits"]],
+        None if row["utilization"] is None else f"{row['utilization']:.2f}",
+        None if row["kv_tokens"] is None else f"{row['kv_tokens']:,}",
+        None if row["tokens_lost"] is None else f"{row['tokens_lost']:,}",
+        _span(at_k and at_k["tokens_to_break_even"]),
+        _span(at_k and at_k["tokens_for_threshold"]),
+        _span(row["speed"]["speedup"], " ×"),
+    ]
+
+
+def _span(span: dict[str, float] | None, unit: str = "") -> str | None:
+    return None if not span else f"{span['low']:.2f}-{span['high']:.2f}{unit}"
 
 
 def _head_row(head: dict[str, Any]) -> list[str | None]:
