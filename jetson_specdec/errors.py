@@ -15,8 +15,14 @@ SpecdecError                    the root: catch this to catch all of them
 │   ├── PolicyError             a policy file or value
 │   ├── ReportError             a benchmark report
 │   ├── EndpointError           a server that cannot be reached, refuses the key, or serves something else
+│   ├── ApplyError              files are not as an apply or undo needs them; none was changed
 │   └── OptionError             options that contradict each other
+├── DeclinedError               a change was not agreed to, or nobody could be asked; the command line exits with 3
 ├── OutputError                 a file could not be written; the one that was there is untouched
+├── ServerError                 a server could not be started, stopped or put back
+│   ├── LaunchError             this recipe cannot be started from here; nothing was started
+│   ├── InTheWayError           a server that was not started here stands where this one belongs; it was not touched
+│   └── StartFailed             the server did not come up; carries the diagnosis of its log
 └── PluginError                 a plug-in could not be loaded or broke its protocol
 ```
 
@@ -100,14 +106,62 @@ class EndpointError(InputError):
     """A server that was named cannot be reached, refuses the key, serves something else, or answers no request."""
 
 
+class ApplyError(InputError):
+    """Files are not as an apply or undo needs them (changed since, locked, a backup damaged); none was changed."""
+
+
 class OptionError(InputError):
     """Options contradict each other."""
+
+
+class DeclinedError(SpecdecError):
+    """A change was shown and not agreed to, or there was nobody to ask; nothing was written."""
+
+    exit_code = 3
 
 
 class OutputError(SpecdecError):
     """A file could not be written; what stood there before is untouched."""
 
     exit_code = 2
+
+
+class ServerError(SpecdecError):
+    """A server could not be started, stopped or put back."""
+
+    exit_code = 15
+
+
+class LaunchError(ServerError):
+    """This recipe cannot be started from here (its form, an unresolved value, `sudo`); nothing was started."""
+
+    exit_code = 2
+
+
+class InTheWayError(ServerError):
+    """A server that was not started here holds the port or the container's name; it was not touched.
+
+    Attributes:
+        occupants: `server.Occupant` values, who is in the way.
+    """
+
+    def __init__(self, code: str, *, occupants: tuple[Any, ...] = (), **values: Any) -> None:
+        super().__init__(code, **values)
+        self.occupants = occupants
+
+
+class StartFailed(ServerError):  # noqa: N818 - what happened, not what is wrong with the caller
+    """The server did not come up, or died at its first request; everything it started is gone again.
+
+    Attributes:
+        diagnosis: `logs.Diagnosis` of its log.
+        log_path: where its log is.
+    """
+
+    def __init__(self, code: str, *, diagnosis: Any, log_path: str, **values: Any) -> None:
+        super().__init__(code, log_path=log_path, **values)
+        self.diagnosis = diagnosis
+        self.log_path = log_path
 
 
 class PluginError(SpecdecError):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -16,7 +17,7 @@ def write_atomic(path: str | Path, text: str, *, mode: int | None = None, overwr
     """Write text (UTF-8, undecodable bytes as they were read, newlines untouched) in one step.
 
     The text goes to a temporary file in the same directory, is flushed to disk, and replaces the target by a rename. An
-    existing file keeps its permissions.
+    existing file keeps its permissions, and its owner and group where the process may set them.
 
     Args:
         path: where to write; a symbolic link is followed, so that the link stays one.
@@ -29,16 +30,20 @@ def write_atomic(path: str | Path, text: str, *, mode: int | None = None, overwr
     """
     target = Path(os.path.realpath(path))
     temporary: str | None = None
+    owner: tuple[int, int] | None = None
     try:
         if target.exists():
             if not overwrite:
                 raise OutputError("JSE009", path=str(path))
-            mode = target.stat().st_mode & 0o7777
+            state = target.stat()
+            mode, owner = state.st_mode & 0o7777, (state.st_uid, state.st_gid)
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(text.encode("utf-8", errors="surrogateescape"))
             file.flush()
             os.fsync(file.fileno())
+        if owner is not None:
+            _give_to(temporary, owner)  # before the permissions: changing the owner drops set-id bits
         Path(temporary).chmod(_new_file_mode() if mode is None else mode)
         if overwrite:
             Path(temporary).replace(target)
@@ -51,6 +56,14 @@ def write_atomic(path: str | Path, text: str, *, mode: int | None = None, overwr
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+
+
+def _give_to(path: str, owner: tuple[int, int]) -> None:
+    """With sudo a file still belongs to whom it belonged; without rights to set it, the new file is the writer's."""
+    state = os.stat(path)  # noqa: PTH116 - beside chown, which has no method of its own
+    if (state.st_uid, state.st_gid) != owner:
+        with contextlib.suppress(PermissionError):
+            os.chown(path, *owner)
 
 
 def _new_file_mode() -> int:

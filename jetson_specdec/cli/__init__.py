@@ -10,7 +10,10 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
     "plan": "Decide whether and how to add speculative decoding to a recipe.",
+    "apply": "Change a recipe in place: shown and asked for first, with a backup; --undo takes it back.",
     "detect": "Say which board this is, or record it for a bug report.",
+    "doctor": "Check board, container engine, memory, port, caches and disk before serving.",
+    "diagnose": "Say why a launch failed, from its log.",
     "catalog": "List published heads and drafts for a target.",
     "explain": "Explain a finding, a topic or a threshold.",
     "schema": "Print the JSON Schema of a document.",
