@@ -288,7 +288,7 @@ def _candidates(named: str, recipe: Recipe, command: ServeCommand, host: Host) -
     base = _base(recipe, host)
     inside = named if named.startswith("/") or command.workdir is None else f"{command.workdir.rstrip('/')}/{named}"
     paths: list[str] = []
-    if command.launcher == "native":
+    if command.launcher in ("native", "systemd"):
         paths.append(_absolute(inside, base, host))
     else:
         fitting = [

@@ -129,6 +129,8 @@ class Recipe:
         path: where it was read from, or None (standard input, a string).
         commands: the serve commands in it; a commented-out command is not one.
         findings: what was noticed about the text as a whole.
+        beside: texts of other files that were read with it (`.env`, `EnvironmentFile=`), by the name used for them;
+            they may hold secrets and are never shown.
     """
 
     text: str
@@ -136,6 +138,7 @@ class Recipe:
     path: str | None = None
     commands: tuple[ServeCommand, ...] = ()
     findings: tuple[Finding, ...] = ()
+    beside: Mapping[str, str] = field(factory=dict, repr=False)
 
 
 @frozen(kw_only=True)

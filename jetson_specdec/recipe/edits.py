@@ -249,6 +249,10 @@ def _carry_out(changes: _Changes) -> tuple[str, tuple[FileEdit, ...], ConfigFile
         raise UneditableError("JSE238", line=command.line, engine=command.engine)
     if command.blocked is not None:
         raise UneditableError("JSE230", line=command.line, reason=command.blocked.message)
+    from jetson_specdec.recipe.forms_embedded import EMBEDDED, edit_embedded
+
+    if recipe.form in EMBEDDED:
+        return edit_embedded(recipe, command.index, edits), files, config
     if recipe.form != "shell":
         raise UneditableError("JSE239", form=recipe.form)
     from jetson_specdec.recipe.shell import edit_shell
@@ -272,6 +276,10 @@ def _read_back(
         from jetson_specdec.recipe.load import config_recipe
 
         again = config_recipe(text, path=recipe.path)
+    elif recipe.form != "shell":
+        from jetson_specdec.recipe.forms_embedded import reparse
+
+        again = reparse(recipe, text)
     else:
         from jetson_specdec.recipe.shell import parse_shell
 

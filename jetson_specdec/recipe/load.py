@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from jetson_specdec.errors import RecipeSyntaxError
@@ -16,12 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_RECIPE_BYTES", "config_recipe", "load_recipe", "parse_recipe"]
 
 MAX_RECIPE_BYTES = 2**20
-_LATER = {
-    "compose": "a docker compose file",
-    "unit": "a systemd unit",
-    "manifest": "a Kubernetes manifest",
-    "python": "a Python program",
-}
+MAX_BESIDE_BYTES = 2**18
 
 
 def load_recipe(source: str | Path, *, host: Host | None = None, text: str | None = None) -> Recipe:
@@ -43,11 +39,18 @@ def load_recipe(source: str | Path, *, host: Host | None = None, text: str | Non
         text = data.decode("utf-8", errors="surrogateescape")
     elif len(text) > MAX_RECIPE_BYTES:
         raise RecipeSyntaxError("JSE221", where=where, limit=MAX_RECIPE_BYTES)
-    return parse_recipe(text, path=None if where in ("-", "") else where)
+    path = None if where in ("-", "") else where
+    return parse_recipe(text, path=path, read=_beside(path, host))
 
 
-def parse_recipe(text: str, *, path: str | None = None) -> Recipe:
+def parse_recipe(text: str, *, path: str | None = None, read: Callable[[str], str | None] | None = None) -> Recipe:
     """Read a recipe text, whatever its form.
+
+    Args:
+        text: the recipe.
+        path: where it was read from.
+        read: returns the text of a file that the recipe refers to (`.env`, `EnvironmentFile=`), or None; without it
+            such files count as not found.
 
     Raises:
         RecipeSyntaxError: it is empty or binary, or is not what its form requires.
@@ -60,8 +63,14 @@ def parse_recipe(text: str, *, path: str | None = None) -> Recipe:
     from jetson_specdec.recipe.forms import recognise
 
     form: Form = recognise(text)
-    if form in _LATER:
-        raise RecipeSyntaxError("JSE225", where=where, form=_LATER[form])
+    if form in ("compose", "unit", "manifest"):
+        from jetson_specdec.recipe.forms_embedded import parse_embedded
+
+        return parse_embedded(form, text, path=path, read=read)
+    if form == "python":
+        from jetson_specdec.recipe.python_calls import parse_python
+
+        return parse_python(text, path=path)
     if form == "config_file":
         return config_recipe(text, path=path)
     if form == "mem_tune":
@@ -108,6 +117,31 @@ def config_recipe(text: str, *, path: str | None = None) -> Recipe:
         findings=tuple(findings),
     )
     return Recipe(text=text, form="config_file", path=path, commands=(command,))
+
+
+def _beside(path: str | None, host: Host | None) -> Callable[[str], str | None]:
+    """Return a reader of small text files, by a name as the recipe at `path` uses it."""
+
+    def read(name: str) -> str | None:
+        if "$" in name or "%" in name or "\0" in name or name.startswith("~"):
+            return None
+        folder = PurePosixPath(path).parent if path is not None else PurePosixPath(".")
+        full = str(folder / name)
+        if path is None and not name.startswith("/"):
+            return None  # a text from nowhere has nothing beside it
+        try:
+            if host is not None:
+                data = host.read_bytes(full, limit=MAX_BESIDE_BYTES + 1) if host.kind(full) == "file" else None
+            else:
+                file = Path(full)
+                data = file.read_bytes() if file.is_file() and file.stat().st_size <= MAX_BESIDE_BYTES else None
+        except (OSError, ValueError):
+            return None
+        if data is None or len(data) > MAX_BESIDE_BYTES or b"\0" in data:
+            return None
+        return data.decode("utf-8", errors="surrogateescape")
+
+    return read
 
 
 def _stdin() -> bytes:

@@ -101,7 +101,7 @@ def mount_of(spec: str) -> Mount | None:
         return Mount(host=None, container=spec) if spec.startswith("/") else None
     host, target = spec[: colons[0]], spec[colons[0] + 1 : colons[1] if len(colons) > 1 else None]
     modes = spec[colons[1] + 1 :].split(",") if len(colons) > 1 else []
-    is_path = host[:1] in ("/", ".", "~", "$", "`")
+    is_path = host[:1] in ("/", ".", "~", "$", "`", "%")
     return Mount(host=host if is_path else None, container=target, read_only="ro" in modes)
 
 

@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serve commands inside other formats: from words with places to `ServeCommand`.
+
+Compose files, units and manifests differ in how they write words. Once the words are there, what they start is asked of
+the same code as for shell recipes; a text handed to `bash -c` is read as a shell recipe of its own.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+from attrs import field, frozen
+
+from jetson_specdec.errors import RecipeError
+from jetson_specdec.findings import Finding
+from jetson_specdec.recipe.chars import ELSEWHERE, HOLE, Char, Layers, Note, names_of, text_of
+from jetson_specdec.recipe.core import Arg, Recipe, ServeCommand
+from jetson_specdec.recipe.shell_docker import own_entrypoint
+from jetson_specdec.recipe.shell_launch import Launch, Outcome, peel
+from jetson_specdec.recipe.shell_script import Field, Run
+
+__all__ = ["Located", "Place", "ScriptSite", "Word", "commented_alternatives", "line_of", "locate", "unshared"]
+
+
+@frozen(kw_only=True)
+class Word:
+    """One word and where it is written.
+
+    Attributes:
+        chars: its characters.
+        start, end: what to replace to replace it, quotes included.
+        style: how it is written: a YAML style for a list item, `bare`, `single` or `double` inside a text.
+        outer: the layers around it, for a word inside a text.
+        node: the YAML scalar it stands in, or None.
+        parent: the YAML list it is an item of, or None.
+        splices: it may become no word or several.
+        shared: several words stand at this place.
+    """
+
+    chars: tuple[Char, ...]
+    start: int
+    end: int
+    style: str = "plain"
+    outer: Layers = ()
+    node: Any = None
+    parent: Any = None
+    splices: bool = False
+    shared: bool = False
+
+    @property
+    def value(self) -> str | None:
+        """The word as the program receives it, or None."""
+        return None if any(char.text == HOLE for char in self.chars) else text_of(self.chars)
+
+
+@frozen(kw_only=True)
+class ScriptSite:
+    """A shell text that is one word of the recipe, and which of its commands is meant."""
+
+    word: Word
+    chars: tuple[Char, ...]
+    text: str
+    index: int
+
+
+@frozen(kw_only=True)
+class Located:
+    """A serve command and where its arguments are written.
+
+    Attributes:
+        command: the command; its index is given when the whole recipe is read.
+        words: one for each of its arguments (none where it stands in a script).
+        tail: the last word of the command, behind which arguments are added; None where there is no word at all.
+        script: the shell text it stands in, or None.
+    """
+
+    command: ServeCommand
+    words: tuple[Word, ...] = ()
+    tail: Word | None = None
+    script: ScriptSite | None = None
+
+
+@frozen(kw_only=True)
+class Place:
+    """Where words stand: what is known around them.
+
+    Attributes:
+        launch: launcher, image, environment, mounts.
+        start, end: the range of the whole command in the text.
+        container: whether an image's own entrypoint may be what runs.
+        blocked: why nothing can be changed here, or None.
+        findings: what was noticed while reading the surroundings.
+    """
+
+    launch: Launch
+    start: int
+    end: int
+    container: bool = False
+    blocked: Finding | None = None
+    findings: tuple[Finding, ...] = field(default=())
+
+
+def line_of(text: str, at: int) -> int:
+    """Return the line, from 1, of a place."""
+    return text.count("\n", 0, at) + 1
+
+
+def locate(text: str, entry: Sequence[Word] | None, words: Sequence[Word], place: Place) -> list[Located]:
+    """Return the serve commands that words start (several where they are a script).
+
+    Args:
+        text: the recipe's text.
+        entry: the words of an entrypoint override; None without one.
+        words: the words behind it.
+        place: where they stand.
+    """
+    everything = [*(entry or ()), *words]
+    fields = [_field(word) for word in everything]
+    sites = {id(one): word for one, word in zip(fields, everything, strict=True)}
+    outcome = _outcome(text, fields, None if entry is None else len(entry), place)
+    if outcome.kind == "serve":
+        return [_serve(text, outcome, sites, everything, place)]
+    if outcome.kind == "script" and len(outcome.rest) == 1 and id(outcome.rest[0]) in sites:
+        return _script(text, outcome, sites[id(outcome.rest[0])], place)
+    return []
+
+
+def _outcome(text: str, fields: Sequence[Field], entry: int | None, place: Place) -> Outcome:
+    launch = place.launch
+    if not place.container:
+        return peel(fields, launch, text, {})
+    image = launch.image or launch.image_raw or ""
+    found = peel(fields, launch, text, {}) if fields else Outcome(kind="none", launch=launch)
+    if found.kind in ("serve", "script"):
+        return found
+    if entry is None:
+        return own_entrypoint(fields, image, launch, text, {})
+    if entry < len(fields) and entry:
+        # a start script of the owner's: what is behind it may still be vLLM's arguments
+        return own_entrypoint(fields[entry:], image, launch.note("JSD209", fields[0].shown(text)), text, {})
+    return found
+
+
+def _field(word: Word) -> Field:
+    runs: list[Run] = []
+    known: list[Char] = []
+
+    def flush() -> None:
+        if known:
+            run = Run(text_of(known), known[0].start, known[-1].end, False, "elsewhere", word.start, True)
+            runs.append(
+                run._replace(
+                    resolved=names_of(known, "resolved"),
+                    defaulted=names_of(known, "defaulted"),
+                    optional=any(char.note is not None and char.note.optional for char in known),
+                )
+            )
+            known.clear()
+
+    for char in word.chars:
+        if char.text != HOLE:
+            known.append(char)
+            continue
+        flush()
+        names = char.note.unresolved if char.note else ()
+        runs.append(
+            Run(
+                None,
+                char.start,
+                char.end,
+                False,
+                "elsewhere",
+                word.start,
+                not word.splices,
+                unresolved=names,
+                splices=word.splices,
+            )
+        )
+    flush()
+    return Field(
+        runs=tuple(runs) or (Run("", word.start, word.end, False, "elsewhere", word.start, True),),
+        start=word.start,
+        end=word.end,
+        word=(word.start, word.end),
+        shared=word.shared,
+        optional=any(run.optional for run in runs),
+        splices=word.splices,
+    )
+
+
+def _arg(one: Field, text: str) -> Arg:
+    return Arg(
+        value=one.value,
+        raw=text[one.start : one.end],
+        start=one.start,
+        end=one.end,
+        unresolved=one.names("unresolved"),
+        resolved_from=tuple(dict.fromkeys((*one.names("resolved"), *one.names("defaulted")))),
+        optional=one.optional,
+        splices=one.splices or (one.value is None and one.shared),
+    )
+
+
+def _command(text: str, launch: Launch, place: Place, **more: Any) -> ServeCommand:
+    return ServeCommand(
+        index=0,
+        launcher=launch.launcher,
+        image=launch.image,
+        image_raw=launch.image_raw,
+        entrypoint=launch.entrypoint,
+        env=dict(launch.env),
+        mounts=launch.mounts,
+        ports=launch.ports,
+        workdir=launch.workdir,
+        start=place.start,
+        end=place.end,
+        line=line_of(text, place.start),
+        **more,
+    )
+
+
+def _serve(
+    text: str, outcome: Outcome, sites: Mapping[int, Word], everything: Sequence[Word], place: Place
+) -> Located:
+    known = all(id(one) in sites for one in outcome.args)
+    line = line_of(text, place.start)
+    findings = [Finding.of(code, line=line, what=what) for code, what in dict.fromkeys(outcome.launch.notes)]
+    defaulted = list(dict.fromkeys(name for one in outcome.args for name in one.names("defaulted")))
+    findings += [Finding.of("JSD207", line=line, names=defaulted)] if defaulted else []
+    findings += _split_flags(text, outcome.args)
+    blocked = place.blocked
+    if not known and blocked is None:
+        blocked = Finding.of("JSD233", line=line)
+    command = _command(
+        text,
+        outcome.launch,
+        place,
+        serve_form=outcome.serve_form,
+        engine=outcome.engine,
+        args=tuple(_arg(one, text) for one in outcome.args),
+        serve_words=tuple(one.shown(text) for one in outcome.serve_words),
+        blocked=blocked,
+        findings=(*findings, *place.findings, *((blocked,) if blocked else ())),
+    )
+    words = tuple(sites[id(one)] for one in outcome.args) if known else ()
+    return Located(command=command, words=words, tail=everything[-1] if everything else None)
+
+
+def _split_flags(text: str, args: Sequence[Field]) -> list[Finding]:
+    """A list item such as `- --port 8000` is one argument; vLLM does not know a flag of that name."""
+    found: list[Finding] = []
+    for one in args:
+        value = one.value or ""
+        if re.match(r"--?[A-Za-z][\w-]*[ \t]+\S", value):
+            found.append(Finding.of("JSD232", line=line_of(text, one.start), word=value, flag=value.split()[0]))
+    return found
+
+
+# --- scripts inside words --------------------------------------------------------------------------------------------
+
+
+def _script(text: str, outcome: Outcome, word: Word, place: Place) -> list[Located]:
+    from jetson_specdec.recipe.shell import parse_shell
+
+    chars = _shell_chars(word.chars)
+    script = text_of(chars)
+    known = {name: value for name, value in outcome.launch.env.items() if value is not None}
+    try:
+        inner = parse_shell(script, environ=known)
+    except RecipeError:
+        return []  # no serve command in it, or nothing a shell would read
+    return [_inside(text, outcome, word, chars, inner, one, place) for one in inner.commands]
+
+
+def _shell_chars(chars: Sequence[Char]) -> tuple[Char, ...]:
+    """Write what is not known as a shell variable, which is not known either."""
+    result: list[Char] = []
+    for char in chars:
+        if char.text != HOLE:
+            result.append(char)
+            continue
+        names = (char.note or Note()).unresolved
+        name = re.sub(r"\W", "_", names[0]) if names else "UNKNOWN"
+        result += [Char(sign, char.start, char.end, ELSEWHERE, char.note) for sign in "${" + name + "}"]
+    return tuple(result)
+
+
+def _inside(
+    text: str,
+    outcome: Outcome,
+    word: Word,
+    chars: tuple[Char, ...],
+    inner: Recipe,
+    one: ServeCommand,
+    place: Place,
+) -> Located:
+    def span(start: int, end: int) -> tuple[int, int]:
+        if start < end:
+            return chars[start].start, chars[end - 1].end
+        at = chars[start].start if start < len(chars) else word.end
+        return at, at
+
+    args = []
+    for arg in one.args:
+        start, end = span(arg.start, arg.end)
+        names = names_of(chars[arg.start : arg.end], "resolved")
+        args.append(
+            attrs.evolve(
+                arg, start=start, end=end, raw=text[start:end], resolved_from=(*arg.resolved_from, *names)
+            )
+        )
+    starts = [0, *(at + 1 for at, char in enumerate(inner.text) if char == "\n")]
+
+    def line(number: int) -> int:
+        at = starts[number - 1] if number - 1 < len(starts) else len(chars)
+        return line_of(text, chars[at].start if at < len(chars) else word.end)
+
+    start, end = span(one.start, one.end)
+    own = one.launcher == "native"
+    launch = outcome.launch
+    blocked = one.blocked if one.blocked is None else _moved(one.blocked, line)
+    blocked = place.blocked or blocked
+    findings = [_moved(finding, line) for finding in (*inner.findings, *one.findings) if finding.code != "JSD200"]
+    notes = [Finding.of(code, line=line(one.line), what=what) for code, what in dict.fromkeys(launch.notes)]
+    command = attrs.evolve(
+        one,
+        args=tuple(args),
+        launcher=launch.launcher if own else one.launcher,
+        image=launch.image if own else one.image,
+        image_raw=launch.image_raw if own else one.image_raw,
+        entrypoint=launch.entrypoint if own else one.entrypoint,
+        env={**launch.env, **one.env} if own else one.env,
+        mounts=launch.mounts if own else one.mounts,
+        ports=launch.ports if own else one.ports,
+        workdir=one.workdir or launch.workdir if own else one.workdir,
+        start=start,
+        end=end,
+        line=line_of(text, start),
+        wrapped_in=(outcome.layer, *one.wrapped_in),
+        blocked=blocked,
+        findings=(*notes, *findings, *place.findings, *((place.blocked,) if place.blocked else ())),
+    )
+    site = ScriptSite(word=word, chars=chars, text=inner.text, index=one.index)
+    return Located(command=command, tail=word, script=site)
+
+
+def _moved(finding: Finding, line: Any) -> Finding:
+    """Count a finding's lines in the recipe instead of in the script."""
+    values = dict(finding.values)
+    if isinstance(values.get("line"), int):
+        values["line"] = line(values["line"])
+    if isinstance(values.get("lines"), (list, tuple)):
+        values["lines"] = [line(one) for one in values["lines"]]
+    return attrs.evolve(finding, values=values)
+
+
+# --- shared texts -----------------------------------------------------------------------------------------------------
+
+
+def unshared(located: Sequence[Located], owners: Sequence[int]) -> list[Located]:
+    """Block commands whose words are written once and used by several owners (services, containers)."""
+    users: dict[int, set[int]] = {}
+    for one, owner in zip(located, owners, strict=True):
+        for node in _nodes(one):
+            users.setdefault(id(node), set()).add(owner)
+    result: list[Located] = []
+    for one in located:
+        together = {owner for node in _nodes(one) for owner in users[id(node)]}
+        if len(together) > 1:
+            blocked = Finding.of("JSD299", line=one.command.line, count=len(together))
+            command = attrs.evolve(one.command, blocked=blocked, findings=(*one.command.findings, blocked))
+            one = attrs.evolve(one, command=command)
+        result.append(one)
+    return result
+
+
+def _nodes(one: Located) -> list[Any]:
+    words: list[Word] = [*one.words, *([one.tail] if one.tail else [])]
+    return [node for word in words for node in (word.node, word.parent) if node is not None]
+
+
+# --- comments --------------------------------------------------------------------------------------------------------
+
+_COMMENT = re.compile(r"^[ \t]*[#;][#; \t]*(.*)$", re.MULTILINE)
+_ALTERNATIVE = re.compile(
+    r"(?:- )?[\"']?-{1,2}[A-Za-z]|(?:command|args|entrypoint|ExecStart)\s*[:=]|(?:sudo\s+)?docker\s+run\b|.*\bvllm\s+serve\b"
+)
+
+
+def commented_alternatives(text: str, start: int, end: int, spans: Sequence[tuple[int, int]]) -> tuple[Finding, ...]:
+    """Return a finding on comments that are commands or flags; `spans` (sorted) are texts in which `#` is no comment."""
+    lines: list[int] = []
+    starts = [left for left, _ in spans]
+    for match in _COMMENT.finditer(text, start, end):
+        before = bisect.bisect_right(starts, match.start()) - 1
+        if before >= 0 and match.start() < spans[before][1]:
+            continue
+        if _ALTERNATIVE.match(match[1]):
+            lines.append(line_of(text, match.start(1)))
+    return (Finding.of("JSD201", lines=lines),) if lines else ()

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compose files, units and manifests as recipes: reading them with the files they refer to, and changing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from jetson_specdec.recipe.core import ArgEdit, Form, Recipe
+from jetson_specdec.recipe.embedded import Located
+
+__all__ = ["EMBEDDED", "edit_embedded", "parse_embedded", "reparse"]
+
+EMBEDDED: tuple[Form, ...] = ("compose", "unit", "manifest")
+
+
+def parse_embedded(
+    form: Form, text: str, *, path: str | None = None, read: Callable[[str], str | None] | None = None
+) -> Recipe:
+    """Read a compose file, a unit or a manifest.
+
+    Args:
+        form: which of them.
+        text: the text.
+        path: where it was read from.
+        read: returns the text of a file that this one refers to, by the name used in it, or None.
+
+    Raises:
+        RecipeSyntaxError: it is not what its form requires, or starts no engine.
+    """
+    beside: dict[str, str] = {}
+
+    def remembered(name: str) -> str | None:
+        content = read(name) if read is not None else None
+        if content is not None:
+            beside[name] = content
+        return content
+
+    if form == "compose":
+        from jetson_specdec.recipe.compose import parse_compose
+
+        recipe = parse_compose(text, path=path, read=remembered)
+    elif form == "unit":
+        from jetson_specdec.recipe.unit import parse_unit
+
+        recipe = parse_unit(text, path=path, read=remembered)
+    else:
+        from jetson_specdec.recipe.manifest import parse_manifest
+
+        recipe = parse_manifest(text, path=path)
+    return attrs.evolve(recipe, beside=beside)
+
+
+def reparse(recipe: Recipe, text: str) -> Recipe:
+    """Read another text as the recipe was read, with the files read then."""
+    return parse_embedded(recipe.form, text, path=recipe.path, read=recipe.beside.get)
+
+
+def _located(recipe: Recipe, text: str) -> list[Located]:
+    where = recipe.path or "the recipe"
+    if recipe.form == "compose":
+        from jetson_specdec.recipe.compose import read_compose
+
+        return read_compose(text, where=where, read=recipe.beside.get)[0]
+    if recipe.form == "unit":
+        from jetson_specdec.recipe.unit import read_unit
+
+        return read_unit(text, where=where, read=recipe.beside.get)[0]
+    from jetson_specdec.recipe.manifest import read_manifest
+
+    return read_manifest(text, where=where)[0]
+
+
+def edit_embedded(recipe: Recipe, index: int, edits: Sequence[ArgEdit]) -> str:
+    """Change the arguments of one command and nothing else.
+
+    Args:
+        recipe: from `parse_embedded`.
+        index: which of its commands.
+        edits: what to do; indexes count the arguments as they were before any of the edits.
+
+    Returns:
+        The new text. It was read again and gives exactly the arguments asked for.
+
+    Raises:
+        CommandChoiceError: there is no such command (JSE219).
+        UneditableError: it cannot be done safely (JSE210 to JSE216); the text says what to type by hand.
+    """
+    from jetson_specdec.recipe.embedded_edit import edit_located
+
+    return edit_located(recipe, index, edits, lambda text: (reparse(recipe, text), _located(recipe, text)))

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""systemd units: service units, drop-ins that set `ExecStart=` anew, and Podman's `.container` files.
+
+Rules: systemd.syntax(7), systemd.service(5), systemd.exec(5), podman-systemd.unit(5). Pure; environment files are read
+by the caller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import attrs
+
+from jetson_specdec.errors import RecipeSyntaxError
+from jetson_specdec.findings import Finding
+from jetson_specdec.recipe.chars import HOLE, Char, text_of, written
+from jetson_specdec.recipe.core import Recipe
+from jetson_specdec.recipe.dotenv import read_env
+from jetson_specdec.recipe.embedded import Located, Place, Word, commented_alternatives, line_of, locate
+from jetson_specdec.recipe.shell_docker import mount_of
+from jetson_specdec.recipe.shell_launch import Launch
+from jetson_specdec.recipe.unit_words import split_unit, unit_words
+
+__all__ = ["parse_unit", "read_unit"]
+
+_SECTION = re.compile(r"\[([^\]]*)\]")
+_PREFIXES = "@-:+!|"
+_SHELL_WORD = re.compile(r"(?:\|\|?|&&?|;|\d*[<>]+&?\d*)\Z|.*(?:\$\(|`)")
+
+
+def parse_unit(text: str, *, path: str | None = None, read: Callable[[str], str | None] | None = None) -> Recipe:
+    """Find the serve commands of a unit.
+
+    Args:
+        text: the file.
+        path: where it was read from.
+        read: returns the text of an `EnvironmentFile=`, or None.
+
+    Raises:
+        RecipeSyntaxError: nothing in it starts an engine (JSE240).
+    """
+    where = path or "the recipe"
+    located, others = read_unit(text, where=where, read=read or (lambda name: None))
+    if not located:
+        raise RecipeSyntaxError("JSE240", where=where, form="a systemd unit", found=others[:8])
+    commands = tuple(attrs.evolve(one.command, index=index) for index, one in enumerate(located))
+    findings: tuple[Finding, ...] = ()
+    if len(commands) > 1:
+        findings = (Finding.of("JSD200", count=len(commands), lines=[command.line for command in commands]),)
+    return Recipe(text=text, form="unit", path=path, commands=commands, findings=findings)
+
+
+class _Setting(NamedTuple):
+    section: str
+    key: str
+    chars: tuple[Char, ...]
+    start: int
+    end: int
+    blanks: int
+    """Where blanks stand behind a backslash at the end of a line, or -1."""
+
+
+def _settings(text: str) -> Iterator[_Setting]:
+    """Yield the assignments of a unit, continuation lines joined and comment lines between them left out."""
+    section, at = "", 0
+    while at < len(text):
+        end = _line_end(text, at)
+        line = text[at:end]
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#;":
+            at = end + 1
+            continue
+        head = _SECTION.match(stripped)
+        if head:
+            section, at = head[1], end + 1
+            continue
+        chars: list[Char] = []
+        blanks, start = -1, at
+        while True:
+            first = at + len(text[at:end]) - len(text[at:end].lstrip(" \t"))
+            last = end - 1 if text[end - 1 : end] == "\r" and end > first else end
+            more = _continues(text[first:last])
+            stop = last - 1 if more else last
+            chars += [Char(text[place], place, place + 1, ()) for place in range(first, stop)]
+            body = text[first:last].rstrip(" \t")
+            if body.endswith("\\") and len(body) < last - first:
+                blanks = first + len(body)
+            following = _next_line(text, end + 1) if more else None
+            if following is None:
+                break
+            chars.append(Char(" ", stop, end + 1, ()))
+            at, end = following, _line_end(text, following)
+        key, equals, _ = text_of(chars).partition("=")
+        if equals:
+            value = chars[len(key) + 1 :]
+            while value and value[0].text in " \t":
+                value.pop(0)
+            while value and value[-1].text in " \t\r":
+                value.pop()
+            begin = start + len(text[start:]) - len(text[start:].lstrip(" \t"))
+            stop = value[-1].end if value else min(end, len(text))
+            yield _Setting(section, key.strip(), tuple(value), begin, stop, blanks)
+        at = end + 1
+
+
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
+
+
+def _continues(line: str) -> bool:
+    backslashes = len(line) - len(line.rstrip("\\"))
+    return backslashes % 2 == 1
+
+
+def _next_line(text: str, at: int) -> int | None:
+    """Return where the line that goes on begins: comment lines are skipped."""
+    while at < len(text):
+        end = _line_end(text, at)
+        if text[at:end].lstrip(" \t")[:1] not in ("#", ";"):
+            return at
+        at = end + 1
+    return None
+
+
+class _Unit:
+    """What the settings of a unit amount to."""
+
+    def __init__(self, text: str, read: Callable[[str], str | None]) -> None:
+        self.text = text
+        self.env: dict[str, str | None] = {}
+        self.commands: list[_Setting] = []
+        self.unread: list[str] = []
+        self.options: dict[str, list[str]] = {}
+        from_files: dict[str, str | None] = {}
+        for setting in _settings(text):
+            if setting.section not in ("Service", "Container"):
+                continue
+            if setting.key in ("ExecStart", "Exec"):
+                self.commands = [*self.commands, setting] if setting.chars else []
+            elif setting.key == "Environment":
+                self.env = {**self.env, **self._pairs(setting)} if setting.chars else {}
+            elif setting.key == "EnvironmentFile":
+                name = text_of(setting.chars)
+                content = read(name.lstrip("-")) if name else None
+                if content is None:
+                    self.unread += [name.lstrip("-")] if name else []
+                else:
+                    from_files.update(read_env(content, "unit"))
+            else:
+                self.options.setdefault(setting.key, []).append(text_of(setting.chars))
+        self.env = {**self.env, **from_files}
+
+    def _pairs(self, setting: _Setting) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        for word in unit_words(self.text, split_unit(setting.chars), {}, expand=False):
+            shown = written(word.chars, self.text)
+            name, equals, value = shown.partition("=")
+            if equals:
+                found[name] = value if word.value is not None else None
+        return found
+
+    def last(self, key: str) -> str | None:
+        """Return the last value of an option, or None."""
+        return next((value for value in reversed(self.options.get(key, [])) if value), None)
+
+
+def read_unit(
+    text: str, *, where: str, read: Callable[[str], str | None]
+) -> tuple[list[Located], list[str]]:
+    """Return the serve commands with their places, and what else the unit starts."""
+    unit = _Unit(text, read)
+    located: list[Located] = []
+    others: list[str] = []
+    for setting in unit.commands:
+        found = _command(text, setting, unit, others)
+        comments = commented_alternatives(text, 0, len(text), ()) if found else ()
+        for one in found:
+            findings = (*one.command.findings, *comments)
+            located.append(attrs.evolve(one, command=attrs.evolve(one.command, findings=findings)))
+    if not unit.commands and unit.last("Image"):
+        others.append(f"container of {unit.last('Image')}")
+    return located, others
+
+
+def _command(text: str, setting: _Setting, unit: _Unit, others: list[str]) -> list[Located]:
+    line = line_of(text, setting.start)
+    chars = setting.chars
+    prefix = 0
+    quadlet = setting.section == "Container"
+    while not quadlet and prefix < len(chars) and chars[prefix].text in _PREFIXES:
+        prefix += 1
+    marks = text_of(chars[:prefix])
+    split = split_unit(chars[prefix:])
+    findings: list[Finding] = []
+    if split.unclosed >= 0:
+        findings.append(Finding.of("JSD230", line=line_of(text, split.unclosed)))
+    if setting.blanks >= 0:
+        findings.append(Finding.of("JSD204", line=line_of(text, setting.blanks)))
+    words = unit_words(text, split, unit.env, expand=":" not in marks)
+    if "@" in marks and len(words) > 1:
+        words = [words[0], *words[2:]]  # the second word is what the program is told its own name is
+    image = unit.last("Image") if quadlet else None
+    launch = Launch(
+        launcher="podman" if quadlet else "systemd",
+        image=image,
+        env=unit.env,
+        workdir=None if quadlet else unit.last("WorkingDirectory"),
+    )
+    if quadlet:
+        mounts = tuple(mount for one in unit.options.get("Volume", ()) if (mount := mount_of(one)))
+        launch = attrs.evolve(launch, mounts=mounts, ports=tuple(unit.options.get("PublishPort", ())))
+    found: list[Located] = []
+    for part in _parts(words):
+        place = Place(
+            launch=launch,
+            start=setting.start,
+            end=setting.end,
+            container=quadlet,
+            findings=(*findings, *_noticed(text, part, unit, line)),
+        )
+        starts = locate(text, None, part, place)
+        found += starts
+        if not starts and part:
+            others.append(" ".join(written(word.chars, text) for word in part[:3])[:80])
+    return found
+
+
+def _parts(words: Sequence[Word]) -> list[list[Word]]:
+    """Split at a `;` of its own, which begins another command."""
+    parts: list[list[Word]] = [[]]
+    for word in words:
+        if word.value == ";" and word.end - word.start == 1:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return parts
+
+
+def _noticed(text: str, words: Sequence[Word], unit: _Unit, line: int) -> list[Finding]:
+    findings: list[Finding] = []
+    for word in words[1:]:
+        value = word.value or ""
+        if _SHELL_WORD.match(value) and not any(char.isspace() for char in value):
+            findings.append(Finding.of("JSD231", line=line_of(text, word.start), word=value[:40]))
+    unknown = any(char.text == HOLE for word in words for char in word.chars)
+    if unknown and unit.unread:
+        findings.append(Finding.of("JSD237", line=line, files=unit.unread))
+    return findings
