@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start a recipe as it is, watch it, stop it with everything it started, and climb down when it does not fit.
+
+Names are loaded on first use; importing this package is cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jetson_specdec.server.core import Started, Stopped
+    from jetson_specdec.server.climb import LadderResult, Try, climb
+    from jetson_specdec.server.ladder import Rung, next_rung
+    from jetson_specdec.server.launch import Launch, launch_of
+    from jetson_specdec.server.occupants import Occupant
+    from jetson_specdec.server.server import Server
+    from jetson_specdec.server.state import Restored, RunState, leftovers, restore
+    from jetson_specdec.server.watchdog import MemorySample, Watchdog
+
+_HOMES = {
+    "climb": ("LadderResult", "Try", "climb"),
+    "core": ("Started", "Stopped"),
+    "ladder": ("Rung", "next_rung"),
+    "launch": ("Launch", "launch_of"),
+    "occupants": ("Occupant",),
+    "server": ("Server",),
+    "state": ("Restored", "RunState", "leftovers", "restore"),
+    "watchdog": ("MemorySample", "Watchdog"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "LadderResult",
+    "Launch",
+    "MemorySample",
+    "Occupant",
+    "Restored",
+    "RunState",
+    "Rung",
+    "Server",
+    "Started",
+    "Stopped",
+    "Try",
+    "Watchdog",
+    "climb",
+    "launch_of",
+    "leftovers",
+    "next_rung",
+    "restore",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

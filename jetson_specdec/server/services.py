@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting a compose service or a systemd unit: by its own manager, with its restart policy switched off meanwhile.
+
+Nothing of the owner's files is changed. A planned compose text is started from a file of its own with the owner's
+project directory, so that volumes and networks are the same; a planned unit is a drop-in below `/run`, which a reboot
+removes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jetson_specdec.errors import LaunchError
+from jetson_specdec.findings import Finding
+from jetson_specdec.server.launch import Launch
+
+if TYPE_CHECKING:
+    from jetson_specdec.recipe.core import Recipe, ServeCommand
+
+__all__ = ["compose_launch", "service_at", "unit_launch", "unit_name"]
+
+
+# --- docker compose ---------------------------------------------------------------------------------------------------
+
+
+def compose_launch(
+    recipe: Recipe,
+    command: ServeCommand,
+    *,
+    run_id: str,
+    work_dir: str,
+    original: str | None,
+    grace_s: float,
+    environ: Mapping[str, str],
+) -> Launch:
+    """Return how to start the service that holds the command, and only that one.
+
+    Raises:
+        LaunchError: the text has no path (JSE912), or the service cannot be found in it (JSE913).
+    """
+    if recipe.path is None:
+        raise LaunchError("JSE912", form="compose file")
+    path = Path(recipe.path).absolute()
+    service, host_network = service_at(recipe.text, command.start)
+    files: dict[str, str] = {}
+    source = str(path)
+    if original is not None and original != recipe.text:
+        source = str(Path(work_dir) / "compose.yaml")
+        files[source] = recipe.text
+    override = str(Path(work_dir) / "compose.override.yaml")
+    # JSON is YAML; a restart policy would hide a start that fails.
+    files[override] = f'{{"services": {{"{service}": {{"restart": "no"}}}}}}\n'
+    compose = ("docker", "compose", "--project-directory", str(path.parent), "-f", source, "-f", override)
+    return Launch(
+        kind="compose",
+        argv=(*compose, "up", "--no-deps", "--no-color", "--no-log-prefix", "--exit-code-from", service, service),
+        stop=((*compose, "stop", "-t", str(int(grace_s)), service),),
+        kill=((*compose, "kill", service),),
+        after=((*compose, "rm", "-f", service),),
+        files=files,
+        cwd=str(path.parent),
+        service=service,
+        project_file=str(path),
+        host_network=host_network,
+        findings=(Finding.of("JSD905", service=service),),
+    )
+
+
+def service_at(text: str, offset: int) -> tuple[str, bool]:
+    """Return the service whose lines hold a place in the text, and whether it uses the network of the machine.
+
+    Raises:
+        LaunchError: there is none (JSE913).
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        data: Any = YAML(typ="rt").load(text)
+    except YAMLError as error:
+        raise LaunchError("JSE913", reason=str(error).splitlines()[0]) from None
+    services = data.get("services") if isinstance(data, dict) else None
+    if not isinstance(services, dict) or not services:
+        raise LaunchError("JSE913", reason="no services")
+    line = text.count("\n", 0, offset)
+    name = None
+    for service in services:
+        if services.lc.key(service)[0] <= line:
+            name = service
+    if name is None:
+        raise LaunchError("JSE913", reason=f"line {line + 1} belongs to no service")
+    body = services[name]
+    return str(name), isinstance(body, dict) and body.get("network_mode") == "host"
+
+
+# --- systemd ----------------------------------------------------------------------------------------------------------
+
+
+def unit_name(path: str) -> str:
+    """Return the unit's name from where its text lies (`/etc/systemd/system/vllm.service`, or a drop-in of it)."""
+    place = Path(path)
+    if place.suffix == ".conf" and place.parent.name.endswith(".service.d"):
+        return place.parent.name.removesuffix(".d")
+    return place.name
+
+
+def unit_launch(
+    recipe: Recipe, command: ServeCommand, *, run_id: str, original: str | None, environ: Mapping[str, str]
+) -> Launch:
+    """Return how to start a unit through systemd.
+
+    Raises:
+        LaunchError: the text has no path ending in `.service` (JSE912), or no `ExecStart` at the command (JSE914).
+    """
+    name = unit_name(recipe.path or "")
+    if not name.endswith(".service"):
+        raise LaunchError("JSE912", form="unit")
+    path = recipe.path or ""
+    user = "/systemd/user/" in path
+    lines = ["[Service]", "Restart=no"]
+    if original is not None and original != recipe.text:
+        lines += ["ExecStart=", f"ExecStart={_exec_start(recipe.text, command)}"]
+    runtime = environ.get("XDG_RUNTIME_DIR", "/run/user/0") + "/systemd/user" if user else "/run/systemd/system"
+    runtime = environ.get("JETSON_SPECDEC_SYSTEMD_DIR", runtime)
+    drop_in = f"{runtime}/{name}.d/90-jetson-specdec.conf"
+    control = ("systemctl", "--user") if user else ("systemctl",)
+    journal = ("journalctl", "--user-unit" if user else "-u", name, "-f", "-o", "cat", "-n", "0")
+    return Launch(
+        kind="unit",
+        argv=journal,
+        before=((*control, "daemon-reload"), (*control, "start", "--no-block", name)),
+        stop=((*control, "stop", name),),
+        kill=((*control, "kill", "-s", "SIGKILL", name), (*control, "stop", name)),
+        after=((*control, "daemon-reload"), (*control, "reset-failed", name)),
+        files={drop_in: "\n".join(lines) + "\n"},
+        unit=name,
+        user_unit=user,
+        host_network=True,
+        findings=(Finding.of("JSD906", unit=name, path=drop_in),),
+    )
+
+
+def _exec_start(text: str, command: ServeCommand) -> str:
+    """Return the value of the `ExecStart=` that holds the command; a trailing backslash continues it."""
+    for match in re.finditer(r"^[ \t]*ExecStart[ \t]*=((?:[^\n]*\\\r?\n)*[^\n]*)", text, re.MULTILINE):
+        if match.start() <= command.start <= match.end() and match[1].strip():
+            return match[1].strip()
+    raise LaunchError("JSE914", line=command.line)
