@@ -17,7 +17,7 @@ from jetson_specdec.errors import ApplyError, OptionError
 from jetson_specdec.findings import Finding, Step
 
 if TYPE_CHECKING:
-    from jetson_specdec.apply.manifest import FileRecord, Manifest
+    from jetson_specdec.apply.manifest import Manifest
     from jetson_specdec.apply.online import Online
     from jetson_specdec.host import Host
     from jetson_specdec.measurements import BenchReport
