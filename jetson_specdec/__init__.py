@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from jetson_specdec.device import Device, detect
     from jetson_specdec.engine.core import EngineRelease
     from jetson_specdec.findings import Finding, Severity, Step
+    from jetson_specdec.gate import Gate, Verdict
     from jetson_specdec.host import Host, LocalHost, RecordedHost
+    from jetson_specdec.loadgen.benchmark import Benchmark
+    from jetson_specdec.logs.metrics import SpecMetrics
+    from jetson_specdec.measurements import BenchReport, read_report
     from jetson_specdec.models.catalog import Catalog
     from jetson_specdec.models.core import DraftPair, Head
     from jetson_specdec.planner import Plan, Planner, decide
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "BenchReport": "measurements",
+    "Benchmark": "loadgen.benchmark",
     "Catalog": "models.catalog",
     "Device": "device",
     "DraftModelStrategy": "strategies",
@@ -38,6 +44,7 @@ _HOMES = {
     "Eagle3Strategy": "strategies",
     "EngineRelease": "engine.core",
     "Finding": "findings",
+    "Gate": "gate",
     "Head": "models.core",
     "Host": "host",
     "LocalHost": "host",
@@ -51,14 +58,19 @@ _HOMES = {
     "Refusal": "strategies",
     "Severity": "findings",
     "Situation": "strategies",
+    "SpecMetrics": "logs.metrics",
     "Step": "findings",
     "Strategy": "strategies",
+    "Verdict": "gate",
     "decide": "planner",
     "detect": "device",
     "load_recipe": "recipe.load",
+    "read_report": "measurements",
 }
 
 __all__ = [
+    "BenchReport",
+    "Benchmark",
     "Catalog",
     "Device",
     "DraftModelStrategy",
@@ -66,6 +78,7 @@ __all__ = [
     "Eagle3Strategy",
     "EngineRelease",
     "Finding",
+    "Gate",
     "Head",
     "Host",
     "LocalHost",
@@ -79,13 +92,16 @@ __all__ = [
     "Refusal",
     "Severity",
     "Situation",
+    "SpecMetrics",
     "Step",
     "Strategy",
+    "Verdict",
     "__version__",
     "decide",
     "detect",
     "errors",
     "load_recipe",
+    "read_report",
 ]
 
 

@@ -13,10 +13,13 @@ COMMANDS = {
     "apply": "Change a recipe in place: shown and asked for first, with a backup; --undo takes it back.",
     "detect": "Say which board this is, or record it for a bug report.",
     "doctor": "Check board, container engine, memory, port, caches and disk before serving.",
+    "bench": "Measure a server: speed, latencies, acceptance, and the board's conditions.",
+    "gate": "Judge a benchmark with speculation against one without.",
     "diagnose": "Say why a launch failed, from its log.",
     "catalog": "List published heads and drafts for a target.",
     "explain": "Explain a finding, a topic or a threshold.",
     "schema": "Print the JSON Schema of a document.",
+    "demo": "Plan, measure and judge a sample with a simulated server.",
 }
 """Command → what it is for; `cli/NAME.py` holds a function of that name."""
 

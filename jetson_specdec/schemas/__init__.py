@@ -12,6 +12,10 @@ __all__ = ["NAMES", "load"]
 NAMES = {
     "plan": "`plan --json`",
     "device": "`detect --json`",
+    "diagnosis": "`diagnose --json`",
+    "bench-report": "`bench --json`",
+    "verdict": "`gate --json`",
+    "demo": "`demo --json`",
     "recorded-commands": "`commands.json` of `detect --record`",
     "policy": "thresholds, as a [policy] table of TOML",
     "catalog-entries": "your own catalogue entries (TOML or JSON)",
@@ -31,6 +35,18 @@ def load(name: str) -> dict[str, Any]:
         from jetson_specdec.models.user_files import user_schema
 
         return user_schema()
+    if name == "bench-report":
+        from jetson_specdec.measurements import serial
+
+        return serial.schema()
+    if name == "verdict":
+        from jetson_specdec.gate import Verdict
+
+        return Verdict.schema()
+    if name == "demo":
+        from jetson_specdec.testing.demo import Demo
+
+        return Demo.schema()
     if name == "policy":
         return _policy()
     file = resources.files(__package__).joinpath(f"{name}.json")
