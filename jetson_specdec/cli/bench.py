@@ -51,7 +51,7 @@ def bench(
     api_key_env: str | None = None,
     ca: Path | None = None,
     insecure: Annotated[bool, Parameter(negative="")] = False,
-    recipe: str | None = None,
+    recipe: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     command: int | None = None,
     local: bool | None = None,
     device: str | None = None,
