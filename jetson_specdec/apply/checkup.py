@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jetson_specdec.device.core import Device
     from jetson_specdec.engine.core import EngineRelease
     from jetson_specdec.host import Host
+    from jetson_specdec.models.catalog import Catalog
     from jetson_specdec.planning.plan import Plan
 
 __all__ = ["Check", "Checkup", "Subject", "doctor"]
@@ -135,6 +136,7 @@ def doctor(
     plan: Plan | None = None,
     release: EngineRelease | None = None,
     online: Online | None = None,
+    catalog: Catalog | None = None,
 ) -> Checkup:
     """Examine a machine, and where a plan is given whether it can be served there now. Changes nothing.
 
@@ -144,6 +146,7 @@ def doctor(
         plan: of the recipe that is to be served.
         release: the engine where there is no plan.
         online: looks which places on the network answer; None looks at none.
+        catalog: knows which targets ask for consent.
     """
     from jetson_specdec.apply import checks_board, checks_engine, checks_memory, checks_models
     from jetson_specdec.apply.deployment import read_deployment
@@ -154,7 +157,7 @@ def doctor(
         host=host,
         device=device,
         deployment=deployment,
-        around=look_around(deployment, host) if deployment is not None else None,
+        around=look_around(deployment, host, catalog=catalog) if deployment is not None else None,
         release=plan.release if plan is not None else release,
     )
     holders = checks_board.gpu_holders(host, device.family)

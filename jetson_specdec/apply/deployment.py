@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attrs import frozen
+
+from jetson_specdec.host import OverlayHost
 
 if TYPE_CHECKING:
     from jetson_specdec.host import Host
@@ -61,6 +64,9 @@ def read_deployment(plan: Plan, host: Host) -> Deployment:
     from jetson_specdec.recipe.flags import ServeFlags
     from jetson_specdec.recipe.load import parse_recipe
 
+    if not host.live and plan.recipe.path is not None:
+        # The recipe lies on this machine although the board is a recording: its neighbours are here.
+        host = OverlayHost(host, str(Path(plan.recipe.path).absolute().parent))
     recipe = parse_recipe(plan.recipe.after, path=plan.recipe.path)
     command = recipe.commands[plan.command_index]
     flags = ServeFlags.read(command, plan.release, _config(plan, recipe, command, host))

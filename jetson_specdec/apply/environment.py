@@ -67,10 +67,20 @@ class Hub:
 
 def is_official(endpoint: str) -> bool:
     """Whether an endpoint is Hugging Face's own."""
+    host = _place(endpoint)[0].partition(":")[0]
+    return host in ("huggingface.co", "hf.co") or host.endswith(".huggingface.co")
+
+
+def _place(address: str) -> tuple[str, str, str]:
+    """Return host (with its port), scheme and path of an address as people write them; credentials are left out."""
     from urllib.parse import urlsplit
 
-    host = (urlsplit(endpoint).hostname or "").lower()
-    return host in ("huggingface.co", "hf.co") or host.endswith(".huggingface.co")
+    try:
+        parts = urlsplit(address if "//" in address else f"//{address}")
+        host, port = parts.hostname or "", parts.port
+    except ValueError:  # a port that is no number, half an IPv6 address
+        return "", "https", ""
+    return (host if port is None else f"{host}:{port}"), parts.scheme or "https", parts.path
 
 
 def hub_of(env: Mapping[str, str | None]) -> Hub:
@@ -79,8 +89,6 @@ def hub_of(env: Mapping[str, str | None]) -> Hub:
     `HF_ENDPOINT` as huggingface_hub 2.4.0 reads it (a trailing slash does not count); `VLLM_USE_MODELSCOPE` is for the
     whole process: target and drafter.
     """
-    from urllib.parse import urlsplit
-
     offline = any(_on(env, name) for name in _OFFLINE)
     if (env.get("VLLM_USE_MODELSCOPE") or "").lower() in ("1", "true"):
         host = env.get("MODELSCOPE_DOMAIN") or MODELSCOPE
@@ -93,13 +101,11 @@ def hub_of(env: Mapping[str, str | None]) -> Hub:
             token=bool(env.get("MODELSCOPE_API_TOKEN")),
         )
     endpoint = (env.get("HF_ENDPOINT") or OFFICIAL_HUB).rstrip("/")
-    parts = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}")
-    host = parts.hostname or endpoint
-    place = host if parts.port is None else f"{host}:{parts.port}"
+    place, scheme, path = _place(endpoint)
     token = any(env.get(name) for name in _TOKENS)
     return Hub(
         service="huggingface",
-        endpoint=f"{parts.scheme or 'https'}://{place}{parts.path}",
+        endpoint=f"{scheme}://{place}{path}",
         host=place,
         official=is_official(endpoint),
         offline=offline,
@@ -161,13 +167,10 @@ def telemetry_of(env: Mapping[str, str | None], *, do_not_track: bool | None = N
         env: the engine's environment; a name with None is set to something unknown.
         do_not_track: whether vLLM's opt-out file is there; None where that cannot be seen (inside a container).
     """
-    from urllib.parse import urlsplit
-
     data = _data("telemetry")
     found = []
     for item in data["items"]:
-        named = env.get(item["destination_variable"]) or ""
-        host = urlsplit(named if "//" in named else f"//{named}").hostname
+        host = _place(env.get(item["destination_variable"]) or "")[0]
         by = next((name for name, values in item["off"].items() if (env.get(name) or "").lower() in values), None)
         if by is None and item["off_file"] and do_not_track:
             by = f"~/{item['off_file']}"

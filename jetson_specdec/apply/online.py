@@ -163,8 +163,10 @@ class HttpOnline:
             def redirect_request(self, *_: Any) -> None:
                 return None
 
-        request = Request(url, headers={"User-Agent": "jetson-specdec", **headers}, method=method)
+        if not url.startswith(("http://", "https://")):
+            return None, {}, "no-http-address"  # urllib would open local files too
         try:
+            request = Request(url, headers={"User-Agent": "jetson-specdec", **headers}, method=method)
             with build_opener(Stay).open(request, timeout=self._timeout) as answer:
                 body = answer.read(1 << 20).decode("utf-8", errors="replace")
                 return answer.status, _lower(answer.headers), body

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jetson_specdec.device import Device
     from jetson_specdec.engine.core import EngineRelease
     from jetson_specdec.host import Host
+    from jetson_specdec.models.catalog import Catalog
     from jetson_specdec.planner import Plan
 
 
@@ -64,15 +65,15 @@ def doctor(
     from jetson_specdec.apply.checkup import doctor as examine
 
     host, found = board(device=device, l4t=l4t, audit=None, recorded=recorded)
-    plan, release = None, _named(vllm_version)
+    plan, release, entries = None, _named(vllm_version), catalog_of(catalog)
     if recipe is not None:
-        plan = _plan(recipe, host, found, command, target, vllm_version, catalog, ask=ask_image)
+        plan = _plan(recipe, host, found, command, target, vllm_version, entries, ask=ask_image)
     online = None
     if network:
         from jetson_specdec.apply.online import HttpOnline
 
         online = HttpOnline()
-    checkup = examine(host, found, plan=plan, release=release, online=online)
+    checkup = examine(host, found, plan=plan, release=release, online=online, catalog=entries)
     if json:
         print_json(checkup.to_json())
     else:
@@ -97,7 +98,7 @@ def _plan(
     command: int | None,
     target: str | None,
     version: str | None,
-    catalog: list[Path] | None,
+    catalog: Catalog,
     *,
     ask: bool,
 ) -> Plan:
@@ -109,5 +110,5 @@ def _plan(
     parsed = load_recipe(recipe)
     if version is None:
         version, _ = release_in_image(host, choose_command(parsed, command), ask=ask)
-    planner = Planner(catalog=catalog_of(catalog), host=host)
+    planner = Planner(catalog=catalog, host=host)
     return planner.plan(parsed, device=found, command=command, target=target, vllm_version=version)

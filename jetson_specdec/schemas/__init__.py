@@ -12,6 +12,9 @@ __all__ = ["NAMES", "load"]
 NAMES = {
     "plan": "`plan --json`",
     "device": "`detect --json`",
+    "apply": "`apply --json`, and `apply --undo --json`",
+    "apply-manifest": "the record of one apply, beside the recipe (`NAME.specdec-TIME.manifest`)",
+    "doctor": "`doctor --json`",
     "diagnosis": "`diagnose --json`",
     "bench-report": "`bench --json`",
     "verdict": "`gate --json`",
