@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jetson_specdec.server.core import Started, Stopped
     from jetson_specdec.server.climb import LadderResult, Try, climb
+    from jetson_specdec.server.core import Started, Stopped
     from jetson_specdec.server.ladder import Rung, next_rung
     from jetson_specdec.server.launch import Launch, launch_of
     from jetson_specdec.server.occupants import Occupant

@@ -194,7 +194,9 @@ def _cluster(word: str, start: int, end: int, with_value: set[str], options: lis
     for index, letter in enumerate(letters):
         if f"-{letter}" in with_value:
             if index:  # the letters before it are flags of their own, the option itself stays as it is
-                options.append(Place(name=word, start=start, end=start + 1 + index, cluster=letters[:index], joined=True))
+                options.append(
+                    Place(name=word, start=start, end=start + 1 + index, cluster=letters[:index], joined=True)
+                )
             return 0 if index + 1 < len(letters) else 1
     options.append(Place(name=word, start=start, end=end, cluster=letters))
     return 0

@@ -82,7 +82,9 @@ def launch_of(
     """Return how to start one command of a recipe.
 
     Args:
-        recipe, command, flags: what to start.
+        recipe: what to start.
+        command: which of its commands.
+        flags: that command's flags.
         run_id: a short name of this start, used for what needs a name.
         environ: environment the recipe is started in.
         work_dir: absolute directory for files that a start needs.

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
+from jetson_specdec.errors import ServerError
+
 if TYPE_CHECKING:
     from jetson_specdec.server.address import Address
 
@@ -55,7 +57,7 @@ def _request(address: Address, path: str, *, body: Any = None, timeout: float) -
     if address.api_key is not None:
         headers["Authorization"] = f"Bearer {address.api_key}"
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(address.root_url + path, data=data, headers=headers)  # noqa: S310 - http(s) only
+    request = urllib.request.Request(address.root_url + path, data=data, headers=headers)
     context = None
     if address.scheme == "https":
         context = ssl.create_default_context()
@@ -107,12 +109,20 @@ def wait_until_up(
         check: called before each try; raises what ends the waiting.
         timeout_s: how long.
         interval_s: seconds between tries.
+
+    Raises:
+        ServerError: it answers, but refuses the key of the recipe (JSE934).
     """
     from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
     def attempt() -> str:
         check()
-        return probe(address)
+        try:
+            return probe(address)
+        except NotReady as error:
+            if error.status in (401, 403):
+                raise ServerError("JSE934", base_url=address.base_url) from None
+            raise
 
     try:
         return Retrying(

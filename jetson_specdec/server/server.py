@@ -6,42 +6,34 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from jetson_specdec.errors import CommandChoiceError, InTheWayError, ServerError, StartFailed
-from jetson_specdec.findings import Finding
+from jetson_specdec.errors import InTheWayError, ServerError, StartFailed
 from jetson_specdec.host import Host, LocalHost
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
+from jetson_specdec.server.back import wait_until_back
 from jetson_specdec.server.commands import Commands, Runner
 from jetson_specdec.server.core import Started, Stopped
+from jetson_specdec.server.failure import Failure, kernel_log, refine, uptime
 from jetson_specdec.server.launch import MARKER, Launch
+from jetson_specdec.server.opening import Opened, open_recipe, write_private
 from jetson_specdec.server.watchdog import MemorySample, Watchdog, read_memory
 
 if TYPE_CHECKING:
     from jetson_specdec.logs import Diagnosis
     from jetson_specdec.planning.plan import Plan
-    from jetson_specdec.recipe.core import Recipe, ServeCommand
-    from jetson_specdec.recipe.flags import ServeFlags
+    from jetson_specdec.recipe.core import Recipe
     from jetson_specdec.server.address import Address
     from jetson_specdec.server.occupants import Occupant
     from jetson_specdec.server.running import Kept
     from jetson_specdec.server.state import RunState
 
 __all__ = ["Server"]
-
-
-class _Failure(Exception):  # noqa: N818 - caught in this file
-    """The start cannot succeed any more; `why` is `exited`, `log`, `watchdog`, `before`, `request` or `timeout`."""
-
-    def __init__(self, why: str, detail: str | None = None) -> None:
-        super().__init__(why)
-        self.why = why
-        self.detail = detail
 
 
 class Server:
@@ -95,7 +87,7 @@ class Server:
         from jetson_specdec.server.state import default_state_dir
 
         self._environ = dict(os.environ if environ is None else environ)
-        self._recipe, self._command, self._original, self._changed = _read(recipe, command_index, self._environ)
+        self._opened = open_recipe(recipe, command_index, self._environ)
         self._host = host or LocalHost()
         self._policy = policy
         self._runner = runner or Commands(self._environ)
@@ -112,7 +104,8 @@ class Server:
         self._watchdog: Watchdog | None = None
         self._state: RunState | None = None
         self._before = MemorySample()
-        self._log_size, self._log_read_at, self._suspected_at = 0, 0.0, None
+        self._log_size, self._log_read_at = 0, 0.0
+        self._suspected_at: float | None = None
         self._boot_s = 0.0
 
     # --- what it is ---------------------------------------------------------------------------------------------------
@@ -147,33 +140,24 @@ class Server:
         from jetson_specdec.server.address import address_of
         from jetson_specdec.server.launch import launch_of
 
-        flags = self._flags()
+        opened = self._opened
+        copies = {path: str(self._work_dir / Path(path).name) for path in opened.files}
         launch = launch_of(
-            self._recipe,
-            self._command,
-            flags,
+            opened.recipe,
+            opened.command,
+            opened.flags,
             run_id=self.run_id,
             environ=self._environ,
             work_dir=str(self._work_dir),
-            original=self._original,
-            replaced_files={path: str(self._work_dir / Path(path).name) for path in self._changed},
+            original=opened.original,
+            replaced_files=copies,
             grace_s=self._grace_s,
             allow_sudo=self._allow_sudo,
         )
-        texts = {str(self._work_dir / Path(path).name): text for path, text in self._changed.items()}
-        launch = evolve(launch, files={**launch.files, **texts})
+        launch = evolve(launch, files={**launch.files, **{copies[path]: text for path, text in opened.files.items()}})
         contained = launch.kind in ("container", "compose")
-        return launch, address_of(
-            self._command, flags, in_container=contained, published=contained and not launch.host_network
-        )
-
-    def _flags(self) -> ServeFlags:
-        from jetson_specdec.planning.gather import release_of
-        from jetson_specdec.recipe.config_file import find_config
-        from jetson_specdec.recipe.flags import ServeFlags
-
-        config = find_config(self._recipe, self._command, host=LocalHost())
-        return ServeFlags.read(self._command, release_of(self._command, None), config)
+        published = contained and not launch.host_network
+        return launch, address_of(opened.command, opened.flags, in_container=contained, published=published)
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
@@ -189,19 +173,19 @@ class Server:
             raise ServerError("JSE931", base_url=self.base_url)
         self._make_room()
         self._before = read_memory(self._host)
-        self._boot_s = _uptime(self._host)
+        self._boot_s = uptime(self._host)
         started_at = time.monotonic()
         try:
             self._spawn()
             model = self._wait()
             ready_s = time.monotonic() - started_at
             answer = self._first_completion(model)
-        except _Failure as failure:
+        except Failure as failure:
             raise self._failed(failure) from None
         except BaseException:
             self._end(firm=True)
             raise
-        assert self._kept is not None
+        kept: Any = self._kept
         after = read_memory(self._host)
         return Started(
             base_url=self.base_url,
@@ -209,7 +193,7 @@ class Server:
             model=model,
             run_id=self.run_id,
             log_path=str(self.log_path),
-            pid=self._kept.pid,
+            pid=kept.pid,
             container=self.launch.container,
             unit=self.launch.unit,
             service=self.launch.service,
@@ -256,7 +240,7 @@ class Server:
         assert self._state is not None
         self._log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path, text in self.launch.files.items():
-            _write(Path(path), text)
+            write_private(Path(path), text)
         argv = self.launch.argv
         if self.launch.fallback_argv and not self._complete(argv):
             argv = self.launch.fallback_argv
@@ -268,7 +252,7 @@ class Server:
             environ=environ,
             log_path=self.log_path,
             grace_s=self._grace_s,
-            secrets=secrets_of(self._command),
+            secrets=secrets_of(self._opened.command),
         )
         self._state = evolve(self._state, keeper_pid=self._kept.keeper_pid)
         self._state.save(self._state_dir)
@@ -294,23 +278,23 @@ class Server:
 
         model = wait_until_up(self.address, check=self._check, timeout_s=self._start_timeout_s)
         if model is None:
-            raise _Failure("timeout")
+            raise Failure("timeout")
         return model
 
     def _check(self) -> None:
-        """Raise `_Failure` as soon as the start cannot succeed any more."""
+        """Raise `Failure` as soon as the start cannot succeed any more."""
         kept = self._kept
         assert kept is not None
         if self._watchdog is not None and self._watchdog.breach is not None:
-            raise _Failure("watchdog")
+            raise Failure("watchdog")
         if kept.failed is not None:
-            raise _Failure("before", f"{' '.join(map(str, kept.failed['argv'][:4]))}: {kept.failed['output'].strip()}")
+            raise Failure("before", f"{' '.join(map(str, kept.failed['argv'][:4]))}: {kept.failed['output'].strip()}")
         if not kept.alive or (kept.exited.is_set() and kept.exit_code != 0):
-            raise _Failure("exited")
+            raise Failure("exited")
         if self.launch.kind == "unit" and self._unit_failed():
-            raise _Failure("exited")
+            raise Failure("exited")
         if self._suspected_at is not None and time.monotonic() - self._suspected_at > self._settle_s:
-            raise _Failure("log")
+            raise Failure("log")
         self._read_on()
 
     def _read_on(self) -> None:
@@ -327,7 +311,8 @@ class Server:
     def _unit_failed(self) -> bool:
         control = ["systemctl", "--user"] if self.launch.user_unit else ["systemctl"]
         answer = self._runner.run([*control, "show", self.launch.unit or "", "-p", "ActiveState"])
-        state = (answer.stdout if answer is not None else "").strip().rpartition("=")[2]
+        lines = answer.stdout.splitlines() if answer is not None else []
+        state = next((line.partition("=")[2] for line in lines if line.startswith("ActiveState=")), "")
         return state == "failed" or (state == "inactive" and self._log_size > 0)
 
     def _first_completion(self, model: str) -> Any:
@@ -336,13 +321,13 @@ class Server:
         try:
             answer = first_completion(self.address, model, timeout=self._request_timeout_s)
         except NotReady as error:
-            raise _Failure("request", error.reason) from None
+            raise Failure("request", error.reason) from None
         self._check()
         return answer
 
     # --- failing ------------------------------------------------------------------------------------------------------
 
-    def _failed(self, failure: _Failure) -> StartFailed:
+    def _failed(self, failure: Failure) -> StartFailed:
         """End everything, say why, and return the error."""
         from jetson_specdec.server.running import note
 
@@ -360,7 +345,13 @@ class Server:
         elif failure.why == "before":
             note(self.log_path, failure.detail or "")
         self._end(firm=failure.why == "watchdog")
-        diagnosis = self._refine(self._diagnose(code), failure)
+        diagnosis = refine(
+            self._diagnose(code),
+            failure,
+            speculates=_speculates(self._opened),
+            breach=self._watchdog.breach if self._watchdog is not None else None,
+            policy=self._policy,
+        )
         return StartFailed(
             "JSE932", diagnosis=diagnosis, log_path=str(self.log_path), cause=diagnosis.cause, remedy=diagnosis.remedy
         )
@@ -369,51 +360,9 @@ class Server:
         from jetson_specdec.logs import diagnose
         from jetson_specdec.server.running import read_log
 
-        dmesg = self._kernel_log() if exit_code is not None else None
-        return diagnose(read_log(self.log_path), exit_code=exit_code, dmesg=dmesg, recipe=self._recipe)
-
-    def _kernel_log(self) -> str | None:
-        """Return what the kernel said since the start, where it may be read."""
-        answer = self._host.run(["dmesg"], timeout=5)
-        if answer is None or not answer.ok:
-            return None
-        return "\n".join(line for line in answer.stdout.splitlines() if _stamp(line) >= self._boot_s) or None
-
-    def _refine(self, found: Diagnosis, failure: _Failure) -> Diagnosis:
-        """Say what the log alone cannot: that we stopped it, or that it answered `/health` and nothing else."""
-        from jetson_specdec.logs.causes import causes
-
-        values: dict[str, Any] = dict(found.values)
-        breach = self._watchdog.breach if self._watchdog is not None else None
-        if failure.why == "watchdog" and breach is not None:
-            values.update(
-                available_bytes=breach.available_bytes,
-                floor_bytes=self._policy.watchdog_floor_bytes,
-                swap_used_bytes=breach.swap_used_bytes,
-                pressure_full=breach.pressure_full,
-            )
-            cause, stage = "watchdog_stopped", found.stage
-        elif failure.why == "request" and found.started_ok is not False:
-            values["reason"] = failure.detail
-            cause, stage = "first_request_failed", "first_request"
-        elif found.started_ok is not False or found.cause == "none":
-            cause, stage = ("start_timeout" if failure.why == "timeout" else "engine_failed"), found.stage
-        else:
-            return found
-        if found.cause == cause:
-            return evolve(found, started_ok=False, values=values)
-        speculates = found.speculation_involved
-        remedy = "drop_speculation" if cause == "first_request_failed" and speculates else causes()[cause]["remedy"]
-        return evolve(
-            found,
-            started_ok=False,
-            stage=stage,
-            cause=cause,
-            remedy=remedy,
-            values=values,
-            findings=(Finding.of(causes()[cause]["code"], cause=cause, **values),),
-            next_steps=(),
-        )
+        dmesg = kernel_log(self._host, self._boot_s) if exit_code not in (None, 0) else None
+        text = read_log(self.log_path)
+        return diagnose(text, exit_code=exit_code, dmesg=dmesg, recipe=self._opened.recipe)
 
     # --- stopping -----------------------------------------------------------------------------------------------------
 
@@ -425,7 +374,10 @@ class Server:
         """
         began = time.monotonic()
         self._end(firm=False)
-        stopped = self._wait_back(began)
+        stopped = wait_until_back(
+            self.address.port, self._before, host=self._host, policy=self._policy, timeout_s=self._back_timeout_s
+        )
+        stopped = evolve(stopped, seconds=time.monotonic() - began)
         if put_back:
             self.put_back()
         return stopped
@@ -465,35 +417,6 @@ class Server:
         (self._state_dir / f"{self.run_id}.json").unlink(missing_ok=True)
         self._state = None
 
-    def _wait_back(self, began: float) -> Stopped:
-        from jetson_specdec.server.occupants import port_is_free
-
-        def memory_is_back(sample: MemorySample) -> bool | None:
-            if None in (self._before.available_bytes, sample.available_bytes, sample.total_bytes):
-                return None
-            missing = (self._before.available_bytes or 0) - (sample.available_bytes or 0)
-            return missing <= self._policy.cooldown_memory_band * (sample.total_bytes or 0)
-
-        def look() -> tuple[bool, bool | None, MemorySample]:
-            sample = read_memory(self._host)
-            return port_is_free(self.address.port), memory_is_back(sample), sample
-
-        free, back, sample = _until(look, lambda seen: seen[0] and seen[1] is not False, self._back_timeout_s)
-        findings = []
-        if not free:
-            findings.append(Finding.of("JSD910", port=self.address.port))
-        if back is False:
-            findings.append(
-                Finding.of("JSD911", before=self._before.available_bytes, now=sample.available_bytes)
-            )
-        return Stopped(
-            port_free=free,
-            memory_back=back,
-            available_bytes=sample.available_bytes,
-            seconds=time.monotonic() - began,
-            findings=tuple(findings),
-        )
-
     def __enter__(self) -> Server:
         self.start()
         return self
@@ -504,76 +427,8 @@ class Server:
         self.stop(put_back=True)
 
 
-def _until(look: Callable[[], Any], done: Callable[[Any], bool], timeout_s: float) -> Any:
-    """Look until it is done or the time is over; return what was seen last."""
-    until = time.monotonic() + timeout_s
-    while True:
-        seen = look()
-        if done(seen) or time.monotonic() >= until:
-            return seen
-        time.sleep(0.1)
+def _speculates(opened: Opened) -> bool:
+    """Whether what is run has a speculative configuration."""
+    from jetson_specdec.recipe.speculation import read_speculation
 
-
-def _read(
-    recipe: Recipe | Plan | str | Path, index: int, environ: Mapping[str, str]
-) -> tuple[Recipe, ServeCommand, str | None, dict[str, str]]:
-    """Return the recipe to run, its command, the owner's text where it differs, and other files' planned texts."""
-    from jetson_specdec.recipe.core import Recipe as RecipeValue
-    from jetson_specdec.recipe.load import load_recipe, parse_recipe
-    from jetson_specdec.recipe.shell import parse_shell
-
-    original: str | None = None
-    files: dict[str, str] = {}
-    if isinstance(recipe, (str, Path)):
-        parsed = load_recipe("-", text=recipe) if _is_text(recipe) else load_recipe(recipe)
-    elif isinstance(recipe, RecipeValue):
-        parsed = recipe
-    else:
-        original, index = recipe.recipe.before, recipe.command_index
-        parsed = parse_recipe(recipe.recipe.after, path=recipe.recipe.path)
-        files = {change.path: change.after for change in recipe.files if change.path is not None and change.changed}
-    if parsed.form == "shell":
-        # It runs on this machine, so this environment is what its variables have.
-        parsed = parse_shell(parsed.text, path=parsed.path, environ=environ)
-    if not 0 <= index < len(parsed.commands):
-        raise CommandChoiceError("JSE501", index=index, count=len(parsed.commands))
-    return parsed, parsed.commands[index], original, files
-
-
-def _is_text(recipe: str | Path) -> bool:
-    """A string with white space that names no file is the recipe itself."""
-    if not isinstance(recipe, str):
-        return False
-    return "\n" in recipe or (any(char.isspace() for char in recipe) and not Path(recipe).exists())
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file that a start needs, readable by its owner only.
-
-    Raises:
-        ServerError: it cannot be written (JSE933).
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123
-            file.write(text)
-    except OSError as error:
-        raise ServerError("JSE933", path=str(path), reason=error.strerror or str(error)) from None
-
-
-def _uptime(host: Host) -> float:
-    """Return seconds since boot, the clock of the kernel log."""
-    words = (host.read_text("/proc/uptime") or "").split()
-    try:
-        return float(words[0])
-    except (IndexError, ValueError):
-        return 0.0
-
-
-def _stamp(line: str) -> float:
-    """Return the time of a kernel log line (`[ 1234.567890] …`); infinity where it has none, so that it is kept."""
-    head = line.partition("]")[0].lstrip("[").strip()
-    try:
-        return float(head)
-    except ValueError:
-        return float("inf")
+    return read_speculation(opened.flags).active

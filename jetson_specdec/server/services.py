@@ -82,8 +82,8 @@ def service_at(text: str, offset: int) -> tuple[str, bool]:
         data: Any = YAML(typ="rt").load(text)
     except YAMLError as error:
         raise LaunchError("JSE913", reason=str(error).splitlines()[0]) from None
-    services = data.get("services") if isinstance(data, dict) else None
-    if not isinstance(services, dict) or not services:
+    services: Any = data.get("services") if isinstance(data, dict) else None
+    if not hasattr(services, "lc") or not services:
         raise LaunchError("JSE913", reason="no services")
     line = text.count("\n", 0, offset)
     name = None
@@ -127,11 +127,13 @@ def unit_launch(
     runtime = environ.get("JETSON_SPECDEC_SYSTEMD_DIR", runtime)
     drop_in = f"{runtime}/{name}.d/90-jetson-specdec.conf"
     control = ("systemctl", "--user") if user else ("systemctl",)
-    journal = ("journalctl", "--user-unit" if user else "-u", name, "-f", "-o", "cat", "-n", "0")
+    # By the id of this start: its first lines are printed before anybody can follow them, and older starts stay out.
+    shown = " ".join([*control, "show", "-p", "InvocationID", "--value", name])
+    journal = ("sh", "-c", f'exec journalctl -f -o cat -n all "_SYSTEMD_INVOCATION_ID=$({shown})"')
     return Launch(
         kind="unit",
         argv=journal,
-        before=((*control, "daemon-reload"), (*control, "start", "--no-block", name)),
+        before=((*control, "daemon-reload"), (*control, "start", name)),
         stop=((*control, "stop", name),),
         kill=((*control, "kill", "-s", "SIGKILL", name), (*control, "stop", name)),
         after=((*control, "daemon-reload"), (*control, "reset-failed", name)),

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a start failed: what the log says, and what only the one who watched it can say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from attrs import evolve
+
+from jetson_specdec.findings import Finding
+
+if TYPE_CHECKING:
+    from jetson_specdec.host import Host
+    from jetson_specdec.logs import Diagnosis
+    from jetson_specdec.policy import Policy
+    from jetson_specdec.server.watchdog import MemorySample
+
+__all__ = ["Failure", "Why", "kernel_log", "refine", "uptime"]
+
+Why = Literal["exited", "log", "watchdog", "before", "request", "timeout"]
+
+
+class Failure(Exception):  # noqa: N818 - caught in this room
+    """The start cannot succeed any more.
+
+    Attributes:
+        why: the process `exited`; the `log` shows a cause; the `watchdog` ended it; a command `before` it failed; the
+            first `request` failed; or it took too long (`timeout`).
+        detail: what was said.
+    """
+
+    def __init__(self, why: Why, detail: str | None = None) -> None:
+        super().__init__(why)
+        self.why: Why = why
+        self.detail = detail
+
+
+def refine(
+    found: Diagnosis,
+    failure: Failure,
+    *,
+    speculates: bool,
+    breach: MemorySample | None = None,
+    policy: Policy | None = None,
+) -> Diagnosis:
+    """Say what the log alone cannot: that we stopped it, or that it answered `/health` and nothing else.
+
+    Args:
+        found: what the log says.
+        failure: how the start ended.
+        speculates: whether the recipe that was run speculates.
+        breach: the sample that made the watchdog act.
+        policy: its floor.
+    """
+    from jetson_specdec.logs.causes import causes
+
+    values: dict[str, Any] = dict(found.values)
+    cause, stage = found.cause, found.stage
+    if failure.why == "watchdog" and breach is not None:
+        values.update(
+            available_bytes=breach.available_bytes,
+            floor_bytes=policy.watchdog_floor_bytes if policy is not None else None,
+            swap_used_bytes=breach.swap_used_bytes,
+            pressure_full=breach.pressure_full,
+        )
+        cause = "watchdog_stopped"
+    elif failure.why == "request" and (found.started_ok is not False or cause == "engine_failed"):
+        values["reason"] = (failure.detail or "")[:300]
+        cause, stage = "first_request_failed", "first_request"
+    elif found.started_ok is not False or cause == "none":
+        cause = "start_timeout" if failure.why == "timeout" else "engine_failed"
+    if cause == found.cause:
+        return evolve(found, started_ok=False, values=values)
+    remedy = "drop_speculation" if cause == "first_request_failed" and speculates else causes()[cause]["remedy"]
+    involved = found.speculation_involved
+    if cause == "first_request_failed":
+        involved = speculates
+    return evolve(
+        found,
+        started_ok=False,
+        stage=stage,
+        cause=cause,
+        remedy=remedy,
+        speculation_involved=involved,
+        values=values,
+        findings=(Finding.of(causes()[cause]["code"], **{"cause": cause, **values}),),
+        next_steps=(),
+    )
+
+
+def kernel_log(host: Host, since_s: float) -> str | None:
+    """Return what the kernel said since a time (seconds since boot), where it may be read."""
+    answer = host.run(["dmesg"], timeout=5)
+    if answer is None or not answer.ok:
+        return None
+    return "\n".join(line for line in answer.stdout.splitlines() if _stamp(line) >= since_s) or None
+
+
+def uptime(host: Host) -> float:
+    """Return seconds since boot, the clock of the kernel log."""
+    words = (host.read_text("/proc/uptime") or "").split()
+    try:
+        return float(words[0])
+    except (IndexError, ValueError):
+        return 0.0
+
+
+def _stamp(line: str) -> float:
+    """Return the time of a kernel log line (`[ 1234.567890] …`); infinity where it has none, so that it is kept."""
+    head = line.partition("]")[0].lstrip("[").strip()
+    try:
+        return float(head)
+    except ValueError:
+        return float("inf")

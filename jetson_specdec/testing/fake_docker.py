@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stand-in for the `docker` command, on `fake_daemon`.
+
+It knows `run`, `ps`, `inspect`, `stop`, `kill`, `rm`, `rename`, `start`, `logs`, and of `compose`: `up`, `stop`,
+`kill`, `rm`, `ps`.
+
+Messages and exit codes are those of the Docker CLI 28 where a caller depends on them (125 for what the daemon refuses;
+`the input device is not a TTY`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jetson_specdec.testing.fake_daemon import ask, follow
+
+__all__ = ["main"]
+
+_OWN_ENTRYPOINT = ("vllm/vllm-openai",)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Stand in for `docker`; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    verb, rest = (words[0], words[1:]) if words else ("", [])
+    command = {
+        "run": _run,
+        "ps": _ps,
+        "inspect": _inspect,
+        "stop": _stop,
+        "kill": _each("kill"),
+        "start": _each("start"),
+        "rm": _rm,
+        "rename": _rename,
+        "logs": _logs,
+        "compose": _compose,
+    }.get(verb)
+    if command is None:
+        return _fail(f"docker: unknown command: docker {verb}", 1)
+    try:
+        return int(command(rest))
+    except OSError:
+        return _fail(
+            "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
+        )
+
+
+def _fail(text: str, code: int = 1) -> int:
+    sys.stderr.write(text + "\n")
+    return code
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _parse(words: list[str], with_value: set[str]) -> tuple[list[tuple[str, str | None]], list[str]]:
+    options: list[tuple[str, str | None]] = []
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "--":
+        word = words[at]
+        name, equals, value = word.partition("=")
+        if word.startswith("--"):
+            if equals:
+                options.append((name, value))
+            elif word in with_value:
+                at += 1
+                options.append((name, words[at]))
+            else:
+                options.append((name, None))
+        else:
+            for index, letter in enumerate(word[1:], 1):
+                if f"-{letter}" in with_value:
+                    if word[index + 1 :]:
+                        options.append((f"-{letter}", word[index + 1 :].lstrip("=")))
+                    else:
+                        at += 1
+                        options.append((f"-{letter}", words[at]))
+                    break
+                options.append((f"-{letter}", None))
+        at += 1
+    return options, words[at:]
+
+
+def _run(words: list[str]) -> int:
+    from jetson_specdec.recipe.shell_options import launchers
+
+    options, rest = _parse(words, set(launchers()["containers"]["run_with_value"]["values"]))
+    names = {name for name, _ in options}
+    value = dict(options)
+    typed = names & {"-t", "--tty"} and names & {"-i", "--interactive"} and not names & {"-d", "--detach"}
+    if typed and not sys.stdin.isatty():
+        return _fail("the input device is not a TTY")
+    if "--rm" in names and value.get("--restart", "no") != "no":
+        return _fail("docker: conflicting options: cannot specify both --restart and --rm", 125)
+    if not rest:
+        return _fail("docker: 'docker run' requires at least 1 argument", 125)
+    image, command = rest[0], rest[1:]
+    if image.startswith("missing/"):
+        return _fail(
+            f"docker: Error response from daemon: pull access denied for {image}, repository does not exist "
+            "or may require 'docker login'",
+            125,
+        )
+    entry = value.get("--entrypoint")
+    front = ["vllm", "serve"] if entry is None and image.startswith(_OWN_ENTRYPOINT) else ([entry] if entry else [])
+    env: dict[str, str] = {}
+    for name, text in options:
+        if name in ("-e", "--env") and text is not None:
+            key, equals, content = text.partition("=")
+            if equals or key in os.environ:
+                env[key] = content if equals else os.environ[key]
+    ports = [text for name, text in options if name in ("-p", "--publish") and text]
+    labels = dict(text.partition("=")[::2] for name, text in options if name in ("-l", "--label") and text)
+    shown = ask(
+        do="run",
+        name=value.get("--name"),
+        argv=_published([*front, *command], ports),
+        env=env,
+        image=image,
+        labels=labels,
+        ports=ports,
+        restart=value.get("--restart") or "no",
+        remove="--rm" in names,
+    )
+    if "error" in shown:
+        return _fail(
+            f"docker: Error response from daemon: {shown['error']}\n\nRun 'docker run --help' for more information", 125
+        )
+    if names & {"-d", "--detach"}:
+        _say(shown["id"])
+        return 0
+    return _attached(shown)
+
+
+def _attached(shown: dict[str, Any]) -> int:
+    """Follow a container in the foreground; signals are passed on to it."""
+
+    def forward(number: int, _frame: object) -> None:
+        ask(do="kill", name=shown["id"], number=number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, forward)
+    code = follow(shown)
+    return 137 if code is None else code
+
+
+def _published(argv: list[str], ports: list[str]) -> list[str]:
+    """Without a network of its own, a server listens on the outer port itself."""
+    if not ports:
+        return argv
+    outer = ports[0].partition("/")[0].split(":")[-2]
+    if "--port" in argv:
+        at = argv.index("--port")
+        return [*argv[: at + 1], outer, *argv[at + 2 :]]
+    return [*argv, "--port", outer]
+
+
+def _ps(words: list[str]) -> int:
+    options, _ = _parse(words, {"--filter", "-f", "--format"})
+    names = {name for name, _ in options}
+    filters = [str(text).partition("=") for name, text in options if name in ("--filter", "-f")]
+    everything = bool(names & {"-a", "--all"})
+    for one in ask(do="list")["containers"]:
+        if not (everything or one["running"]):
+            continue
+        if all(_matches(one, key, text) for key, _, text in filters):
+            _say(one["id"][:12] if names & {"-q", "--quiet"} else one["name"])
+    return 0
+
+
+def _matches(one: dict[str, Any], key: str, text: str) -> bool:
+    if key == "label":
+        name, equals, value = text.partition("=")
+        return name in one["labels"] and (not equals or one["labels"][name] == value)
+    if key == "publish":
+        return any(text in port.split(":")[:-1] for port in one["ports"])
+    if key == "name":
+        return re.search(text, "/" + one["name"]) is not None
+    return False
+
+
+def _inspect(words: list[str]) -> int:
+    _, rest = _parse(words, {"--type", "--format", "-f"})
+    found = []
+    for name in rest:
+        one = ask(do="show", name=name)
+        if "error" in one:
+            _say("[]")
+            return _fail(f"Error response from daemon: {one['error']}")
+        state = {"Running": one["running"], "Restarting": False, "Pid": one["pid"], "ExitCode": one["exit_code"] or 0}
+        policy = {"RestartPolicy": {"Name": one["restart"]}}
+        config = {"Image": one["image"], "Labels": one["labels"]}
+        shown = {"Id": one["id"], "Name": "/" + one["name"], "State": state, "Config": config}
+        found.append({**shown, "HostConfig": policy, "RestartCount": one["restarts"]})
+    _say(json.dumps(found))
+    return 0
+
+
+def _each(verb: str) -> Any:
+    def run(words: list[str]) -> int:
+        _, rest = _parse(words, {"-s", "--signal"})
+        return _all(rest, lambda name: ask(do=verb, name=name))
+
+    return run
+
+
+def _all(names: list[str], act: Any) -> int:
+    code = 0
+    for name in names:
+        reply = act(name)
+        if "error" in reply:
+            code = _fail(f"Error response from daemon: {reply['error']}")
+        else:
+            _say(name)
+    return code
+
+
+def _stop(words: list[str]) -> int:
+    options, rest = _parse(words, {"-t", "--time", "--timeout"})
+    seconds = float(next((text for name, text in options if text), 10))
+    return _all(rest, lambda name: ask(do="stop", name=name, seconds=seconds))
+
+
+def _rm(words: list[str]) -> int:
+    options, rest = _parse(words, set())
+    force = any(name in ("-f", "--force") for name, _ in options)
+    return _all(rest, lambda name: ask(do="rm", name=name, force=force))
+
+
+def _rename(words: list[str]) -> int:
+    reply = ask(do="rename", name=words[0], to=words[1])
+    return _fail(f"Error response from daemon: {reply['error']}") if "error" in reply else 0
+
+
+def _logs(words: list[str]) -> int:
+    options, rest = _parse(words, {"-n", "--tail", "--since"})
+    shown = ask(do="show", name=rest[0])
+    if "error" in shown:
+        return _fail(f"Error response from daemon: {shown['error']}")
+    if any(name in ("-f", "--follow") for name, _ in options):
+        follow(shown)
+        return 0
+    sys.stdout.write(Path(shown["log"]).read_text(encoding="utf-8"))
+    return 0
+
+
+# --- compose ----------------------------------------------------------------------------------------------------------
+
+
+def _compose(words: list[str]) -> int:
+    from ruamel.yaml import YAML
+
+    options, rest = _parse(words, {"-f", "--file", "--project-directory", "-p", "--project-name"})
+    files = [str(text) for name, text in options if name in ("-f", "--file")]
+    folder = dict(options).get("--project-directory") or str(Path(files[0]).parent)
+    project = dict(options).get("-p") or re.sub(r"[^a-z0-9_-]", "", Path(folder).name.lower())
+    services: dict[str, dict[str, Any]] = {}
+    for file in files:
+        for name, body in YAML(typ="safe").load(Path(file).read_text(encoding="utf-8"))["services"].items():
+            services.setdefault(name, {}).update(body or {})
+    verb = rest[0]
+    with_value = {"--exit-code-from", "-t", "--timeout", "--status", "--format", "--filter"}
+    flags, names = _parse(rest[1:], with_value)
+    for service in names:
+        if service not in services:
+            return _fail(f"no such service: {service}")
+    service = names[0]
+    body = services[service]
+    container = body.get("container_name") or f"{project}-{service}-1"
+    if verb == "up":
+        return _up(body, container, project, service, detached="-d" in dict(flags))
+    if verb == "ps":
+        one = ask(do="show", name=container)
+        if one.get("running"):
+            _say(one["id"])
+        return 0
+    if verb == "stop":
+        ask(do="stop", name=container, seconds=float(dict(flags).get("-t") or 10))
+    elif verb in ("kill", "rm"):
+        ask(do=verb, name=container, **({"force": True} if verb == "rm" else {}))
+    return 0
+
+
+def _up(body: dict[str, Any], container: str, project: str, service: str, *, detached: bool) -> int:
+    import shlex
+
+    ask(do="rm", name=container, force=True)
+    image = str(body.get("image", ""))
+    command = body.get("command") or []
+    words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
+    entry = body.get("entrypoint")
+    front = shlex.split(entry) if isinstance(entry, str) else list(entry or [])
+    if entry is None and image.startswith(_OWN_ENTRYPOINT):
+        front = ["vllm", "serve"]
+    given = body.get("environment") or {}
+    env = dict(item.partition("=")[::2] for item in given) if isinstance(given, list) else dict(given)
+    ports = [str(port) for port in body.get("ports") or []]
+    shown = ask(
+        do="run",
+        name=container,
+        argv=_published([*front, *words], ports),
+        env={key: str(value) for key, value in env.items()},
+        image=image,
+        labels={"com.docker.compose.project": project, "com.docker.compose.service": service},
+        ports=ports,
+        restart=str(body.get("restart", "no")),
+    )
+    if "error" in shown:
+        return _fail(f"Error response from daemon: {shown['error']}")
+    if detached:
+        return 0
+    return _attached(shown)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
