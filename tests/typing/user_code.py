@@ -6,9 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from jetson_specdec import (
+    Benchmark,
+    BenchReport,
     Device,
     Eagle3Strategy,
     Finding,
+    Gate,
     NoSpec,
     Plan,
     Planner,
@@ -17,7 +20,9 @@ from jetson_specdec import (
     Refusal,
     Situation,
     Strategy,
+    Verdict,
     detect,
+    read_report,
 )
 
 
@@ -39,3 +44,10 @@ def use() -> str:
     total: int | None = board.memory_total_bytes
     messages: list[str] = [finding.message for finding in plan.findings]
     return f"{plan.outcome} {total} {messages} {plan.recipe.after}"
+
+
+def judge() -> float | None:
+    after: BenchReport = Benchmark("http://127.0.0.1:8000", concurrency=(1, 8)).run()
+    verdict: Verdict = Gate(policy=Policy(min_pairs=1)).judge(read_report(Path("before.json")), after)
+    gain = verdict.criterion("throughput_c1")
+    return None if gain is None else gain.change
