@@ -23,7 +23,7 @@ REFUSED = 21
 
 
 def apply(
-    recipe: Path,
+    recipe: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     /,
     *,
     baseline: Path | None = None,
