@@ -62,12 +62,12 @@ def read_deployment(plan: Plan, host: Host) -> Deployment:
         RecipeError: the planned text cannot be read (which a plan made here rules out).
     """
     from jetson_specdec.recipe.flags import ServeFlags
-    from jetson_specdec.recipe.load import parse_recipe
+    from jetson_specdec.recipe.load import load_recipe
 
     if not host.live and plan.recipe.path is not None:
         # The recipe lies on this machine although the board is a recording: its neighbours are here.
         host = OverlayHost(host, str(Path(plan.recipe.path).absolute().parent))
-    recipe = parse_recipe(plan.recipe.after, path=plan.recipe.path)
+    recipe = load_recipe(plan.recipe.path or "-", text=plan.recipe.after)
     command = recipe.commands[plan.command_index]
     flags = ServeFlags.read(command, plan.release, _config(plan, recipe, command, host))
     return Deployment(
@@ -96,11 +96,14 @@ def container_options(text: str, command: ServeCommand) -> ContainerOptions:
     if command.launcher not in CONTAINER_LAUNCHERS:
         return ContainerOptions()
     if command.launcher in ("compose", "kubernetes"):
+        host_network = re.search(r"^\s*hostNetwork:\s*true\b", text, re.MULTILINE)
         return ContainerOptions(
-            name=_only(re.findall(r"^\s*container_name:\s*[\"']?([\w.-]+)", text, re.MULTILINE)),
-            network=_only(re.findall(r"^\s*network_mode:\s*[\"']?([\w:.-]+)", text, re.MULTILINE))
-            or ("host" if re.search(r"^\s*hostNetwork:\s*true\b", text, re.MULTILINE) else None),
+            name=_beside(text, command.start, "container_name"),
+            network=_beside(text, command.start, "network_mode") or ("host" if host_network else None),
         )
+    if re.search(r"^\[Container\]", text, re.MULTILINE):  # a quadlet: podman as a unit
+        named = dict(re.findall(r"^(ContainerName|Network)=([\w:.-]+)\s*$", text, re.MULTILINE))
+        return ContainerOptions(name=named.get("ContainerName"), network=named.get("Network"))
     words = _words(text[command.start : command.end])
     network = _option(words, "--network", "--net")
     # `jetson-containers run` adds `--network host` by itself (its run.sh).
@@ -108,8 +111,17 @@ def container_options(text: str, command: ServeCommand) -> ContainerOptions:
     return ContainerOptions(name=_option(words, "--name"), network=network or default)
 
 
-def _only(found: list[str]) -> str | None:
-    return found[0] if len(set(found)) == 1 else None
+def _beside(text: str, at: int, key: str) -> str | None:
+    """Return the value of a YAML key in the mapping that the command at an offset belongs to.
+
+    A key is in the same mapping, or in one around it, when no line between the two is indented less than the key.
+    """
+    for found in re.finditer(rf"^([ ]*(?:- )?){key}:[ ]*[\"']?([\w:.-]+)", text, re.MULTILINE):
+        low, high = sorted((found.start(), at))
+        between = [line for line in text[low:high].splitlines() if line.strip() and not line.lstrip().startswith("#")]
+        if all(len(line) - len(line.lstrip(" ")) >= len(found[1]) for line in between[1:]):
+            return found[2]
+    return None
 
 
 def _words(text: str) -> list[str]:

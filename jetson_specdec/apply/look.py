@@ -38,7 +38,8 @@ def cache_roots(deployment: Deployment, host: Host) -> tuple[str, ...]:
     if not inside and env.get("HF_HOME"):
         inside = f"{env['HF_HOME']}/hub"
     if not deployment.in_container:
-        place = inside or cache_folder(host)
+        # A unit runs as a user of its own: without a folder in its environment its cache is not known.
+        place = inside or (cache_folder(host) if command.launcher == "native" else None)
         return (place,) if place else ()
     wanted = PurePosixPath(inside or "/root/.cache/huggingface/hub")
     found: list[str] = []
@@ -118,7 +119,7 @@ def look_around(
     record = catalog.target(deployment.plan.target) if catalog is not None and deployment.plan.target else None
     image = command.image
     opt_out: bool | None = None
-    if not deployment.in_container and host.environ.get("HOME"):
+    if command.launcher == "native" and host.environ.get("HOME"):
         opt_out = host.kind(f"{host.environ['HOME']}/{OPT_OUT}") == "file"
     return Surroundings(
         environ=host.environ,

@@ -160,7 +160,10 @@ def pin_plan(deployment: Deployment, pins: Iterable[Pin]) -> Plan:
         if rewritten is None:
             findings.append(Finding.of("JSD826", name=image.name, resolved=image.resolved))
         else:
-            plan = rewritten
+            # What a plan says of a moving image no longer holds.
+            kept = tuple(each for each in rewritten.findings if each.topic != "unpinned")
+            steps = tuple(step for step in rewritten.next_steps if step.kind != "pin-image")
+            plan = evolve(rewritten, findings=kept, next_steps=steps)
     return evolve(plan, findings=(*plan.findings, *findings))
 
 
@@ -217,7 +220,7 @@ def _added(plan: Plan, config: Mapping[str, Any] | None, edit: EditPlan) -> tupl
 
 def _with_digest(plan: Plan, deployment: Deployment, pin: Pin) -> Plan | None:
     """Put a digest behind the image where it stands once in the text, and read the text again to be sure."""
-    from jetson_specdec.recipe.load import parse_recipe
+    from jetson_specdec.recipe.load import load_recipe
 
     written = deployment.command.image
     text = plan.recipe.after
@@ -233,8 +236,8 @@ def _with_digest(plan: Plan, deployment: Deployment, pin: Pin) -> Plan | None:
     new = f"{bare}@{pin.resolved}"
     after = text[: places[0]] + new + text[places[0] + len(written) :]
     try:
-        again = parse_recipe(after, path=plan.recipe.path)
-        before = parse_recipe(text, path=plan.recipe.path)
+        again = load_recipe(plan.recipe.path or "-", text=after)
+        before = load_recipe(plan.recipe.path or "-", text=text)
     except RecipeError:
         return None
     index = plan.command_index

@@ -198,6 +198,56 @@ def test_the_default_network_of_jetson_containers_is_the_hosts(told):
     assert listener.reach == "network"
 
 
+COMPOSE = """services:
+  web:
+    image: open-webui
+    container_name: web
+    network_mode: host
+  llm:
+    image: vllm/vllm-openai:v0.30.0
+    {before}
+    command: >
+      --model Qwen/Qwen3-8B
+      --gpu-memory-utilization 0.8
+    {after}
+  cache:
+    container_name: cache
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "name", "reach", "port"),
+    [
+        ("", "", None, "container", "8000"),
+        ("container_name: llm", "network_mode: host", "llm", "network", "8000"),
+        ("network_mode: host", "container_name: llm", "llm", "network", "8000"),
+        ("", "ports: ['127.0.0.1:8500:8000']", None, "loopback", "8500"),
+    ],
+)
+def test_a_compose_service_is_not_its_neighbour(board, plan, before, after, name, reach, port):
+    host = board()
+    deployment = read_deployment(plan(COMPOSE.format(before=before, after=after), host), host)
+    assert deployment.container.name == name
+    (listener,) = disclose(deployment, Surroundings()).listeners
+    assert (listener.reach, listener.port) == (reach, port)
+
+
+def test_a_unit_has_an_environment_and_a_cache_of_its_own(board, plan):
+    unit = "[Service]\n{}ExecStart=/usr/bin/vllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.8\n"
+    host = board(
+        env={"HOME": "/home/a", "HF_ENDPOINT": "https://hf-mirror.com", "DO_NOT_TRACK": "1"},
+        files={"/home/a/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/x/config.json": "{}"},
+    )
+    bare = read_deployment(plan(unit.format(""), host), host)
+    found = disclose(bare, look_around(bare, host))
+    assert found.hub.host == "huggingface.co"
+    assert "JSD803" in codes(found)
+    assert [each.state for each in found.telemetry] == ["on", "on"]
+    assert look_around(bare, host).cached == {}
+    named = read_deployment(plan(unit.format("Environment=HF_HOME=/home/a/.cache/huggingface\n"), host), host)
+    assert look_around(named, host).cached["Qwen/Qwen3-8B"] is True
+
+
 # ----------------------------------------------------------------------------------------------------------- telemetry
 
 

@@ -8,7 +8,7 @@ import json
 import pytest
 from jsonschema import Draft202012Validator
 
-from jetson_specdec import Catalog, detect, schemas
+from jetson_specdec import Catalog, Planner, detect, schemas
 from jetson_specdec.apply import doctor
 from jetson_specdec.apply.checks_board import parse_compute_apps, parse_nvmap
 from jetson_specdec.engine.release import release_from_version
@@ -381,6 +381,23 @@ def test_sizes_nobody_knows_are_said(jetson, examine):
     checkup = examine(jetson(env=HOME, commands=df(500 * GIB_KIB)), "vllm serve Qwen/Qwen3-8B")
     assert codes(checkup, "disk") == ["JSD877"]
     assert checkup.check("disk").values["needed"] is None
+
+
+def test_an_interrupted_apply_has_a_row(jetson, tmp_path):
+    recipe = tmp_path / "serve.sh"
+    recipe.write_text("vllm serve Qwen/Qwen3-8B\n")
+    host = jetson()
+    device = detect(host)
+    made = Planner(host=host).plan(recipe, device=device)
+    assert doctor(host, device, plan=made).check("apply") is None
+    manifest = tmp_path / "serve.sh.specdec-20300101T000000Z.manifest"
+    record = {"schema_version": 1, "state": "pending", "outcome": "eagle3", "files": [], "baseline": None}
+    manifest.write_text(json.dumps(record))
+    assert codes(doctor(host, device, plan=made), "apply") == ["JSD878"]
+    manifest.write_text("half")
+    assert codes(doctor(host, device, plan=made), "apply") == ["JSD879"]
+    manifest.write_text(json.dumps({**record, "state": "applied"}))
+    assert doctor(host, device, plan=made).check("apply") is None
 
 
 # ------------------------------------------------------------------------------------------------------------ network

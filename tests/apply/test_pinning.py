@@ -143,6 +143,26 @@ def test_podman_takes_the_digest_without_the_tag(board, plan):
     assert f" vllm/vllm-openai@{DIGEST} " in made.recipe.after
 
 
+def test_a_pinned_image_is_no_longer_called_moving(board, plan):
+    host = board(commands=inspected(RepoDigests=[f"vllm/vllm-openai@{DIGEST}"]))
+    made = plan(SERVE, host, vllm_version="0.30.0")
+    assert "pin-image" in {step.kind for step in made.next_steps}
+    pinned = prepare(made, host, scope="all").plan
+    assert "pin-image" not in {step.kind for step in pinned.next_steps}
+    assert not [each for each in pinned.findings if each.code == "JSD300"]
+    assert [each.code for each in pinned.findings if each.topic == "unpinned"] == ["JSD823", "JSD823"]
+
+
+def test_the_image_of_a_compose_file_is_pinned_in_place(board, plan):
+    host = board(commands=inspected(RepoDigests=[f"vllm/vllm-openai@{DIGEST}"]))
+    text = (
+        "services:\n  llm:\n    image: 'vllm/vllm-openai:latest'  # ours\n"
+        "    command: [--model, Qwen/Qwen3-8B, --gpu-memory-utilization, '0.8']\n"
+    )
+    made = prepare(plan(text, host, vllm_version="0.30.0"), host, scope="all").plan
+    assert f"    image: 'vllm/vllm-openai:latest@{DIGEST}'  # ours\n" in made.recipe.after
+
+
 def test_an_image_that_stands_twice_is_left_and_said(board, plan):
     host = board(commands=inspected(RepoDigests=[f"vllm/vllm-openai@{DIGEST}"]))
     text = f"docker pull vllm/vllm-openai:latest\n{SERVE}"

@@ -134,6 +134,23 @@ def test_a_baseline_that_cannot_serve_as_one_is_named(run, recipe, thor, tmp_pat
     assert "baseline-incomplete" in {finding["topic"] for finding in document["findings"]}
 
 
+def test_a_second_name_of_the_file_is_said(run, recipe, thor, tmp_path):
+    (tmp_path / "other.sh").hardlink_to(recipe)
+    document = json.loads(run("apply", recipe, *thor, "--no-baseline", "--json")[1])
+    assert "hard-link" in {finding["topic"] for finding in document["findings"]}
+
+
+def test_an_interrupted_apply_comes_first(run, recipe, thor):
+    run("apply", recipe, *thor, "--no-baseline", "--yes")
+    (manifest,) = recipe.parent.glob("*.manifest")
+    manifest.write_text(manifest.read_text().replace('"applied"', '"pending"'))
+    code, out, err = run("apply", recipe, *thor, "--no-baseline", "--yes")
+    assert (code, out) == (2, "")
+    assert "--undo" in err
+    assert run("apply", recipe, "--undo")[0] == 0
+    assert "--speculative-config" not in recipe.read_text()
+
+
 def test_json_never_asks_and_follows_its_schema(run, recipe, thor):
     validator = Draft202012Validator(schemas.load("apply"))
     code, out, _ = run("apply", recipe, *thor, "--no-baseline", "--json")
