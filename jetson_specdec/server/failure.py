@@ -20,6 +20,10 @@ __all__ = ["Failure", "Why", "kernel_log", "refine", "uptime"]
 Why = Literal["exited", "log", "watchdog", "before", "request", "timeout"]
 
 
+_RUNTIME_CODES = (125, 126, 127)
+"""`docker run` failed itself; its command cannot be invoked; it (or `docker`) was not found. docs.docker.com, run."""
+
+
 class Failure(Exception):  # noqa: N818 - caught in this room
     """The start cannot succeed any more.
 
@@ -40,6 +44,8 @@ def refine(
     failure: Failure,
     *,
     speculates: bool,
+    contained: bool = False,
+    exit_code: int | None = None,
     breach: MemorySample | None = None,
     policy: Policy | None = None,
 ) -> Diagnosis:
@@ -49,6 +55,8 @@ def refine(
         found: what the log says.
         failure: how the start ended.
         speculates: whether the recipe that was run speculates.
+        contained: whether it was started by a container runtime.
+        exit_code: how its first process ended by itself.
         breach: the sample that made the watchdog act.
         policy: its floor.
     """
@@ -67,6 +75,8 @@ def refine(
     elif failure.why == "request" and (found.started_ok is not False or cause == "engine_failed"):
         values["reason"] = (failure.detail or "")[:300]
         cause, stage = "first_request_failed", "first_request"
+    elif contained and cause == "engine_failed" and exit_code in _RUNTIME_CODES:
+        cause, stage = "container_runtime", "container"
     elif found.started_ok is not False or cause == "none":
         cause = "start_timeout" if failure.why == "timeout" else "engine_failed"
     if cause == found.cause:

@@ -269,11 +269,11 @@ class Keeper:
                 time.sleep(0.02)
 
     def _tidy(self) -> None:
+        for argv in self.start.get("after", ()):
+            self._command(argv, 60)
         for path in self.start.get("remove", ()):
             with contextlib.suppress(OSError):
                 os.unlink(path)  # noqa: PTH108
-        for argv in self.start.get("after", ()):
-            self._command(argv, 60)
 
 
 def main() -> int:

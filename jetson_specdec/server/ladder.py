@@ -223,7 +223,8 @@ class _Climber:
         total = self.values.get("total_gib") or self._total_gib()
         step = self.situation.policy.utilization_step
         if missing is not None and total:
-            step = math.ceil(missing / total * 100 + 1e-9) / 100
+            # One hundredth more than is missing: the message rounds its sizes.
+            step = math.ceil(missing / total * 100 - 1e-9) / 100 + 0.01
         return self.to(now + step)
 
     def to(self, wanted: float) -> Rung:

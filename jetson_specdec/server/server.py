@@ -349,6 +349,8 @@ class Server:
             self._diagnose(code),
             failure,
             speculates=_speculates(self._opened),
+            contained=self.launch.kind in ("container", "compose"),
+            exit_code=code,
             breach=self._watchdog.breach if self._watchdog is not None else None,
             policy=self._policy,
         )

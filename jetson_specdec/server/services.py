@@ -136,7 +136,7 @@ def unit_launch(
         before=((*control, "daemon-reload"), (*control, "start", name)),
         stop=((*control, "stop", name),),
         kill=((*control, "kill", "-s", "SIGKILL", name), (*control, "stop", name)),
-        after=((*control, "daemon-reload"), (*control, "reset-failed", name)),
+        after=(("rm", "-f", drop_in), (*control, "daemon-reload"), (*control, "reset-failed", name)),
         files={drop_in: "\n".join(lines) + "\n"},
         unit=name,
         user_unit=user,

@@ -187,10 +187,10 @@ def end_marked(state: RunState, runner: Runner, *, grace_s: float) -> tuple[int,
         until = time.monotonic() + wait_s
         while marked_processes(state.run_id) and time.monotonic() < until:
             time.sleep(0.05)
-    for path in state.remove:
-        Path(path).unlink(missing_ok=True)
     for argv in state.after:
         runner.run(argv, timeout=60)
+    for path in state.remove:
+        Path(path).unlink(missing_ok=True)
     return tuple(ended)
 
 

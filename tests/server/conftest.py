@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A `PATH` with stand-ins for `vllm`, `docker`, `systemctl` and `journalctl`, and a machine with a memory of our own."""
+"""A `PATH` with stand-ins for `vllm`, `docker`, `systemctl`, `journalctl`, and a machine with a memory of our own."""
 
 from __future__ import annotations
 
