@@ -124,16 +124,20 @@ def _on_orin(
         return [Finding.of("JSD313", l4t=l4t)]
     if ref is not None and ref.board == "thor":
         return [Finding.of("JSD312", image=release.image, l4t=l4t, better=better)]
-    return _on_l4t_39(release, better) if major >= 39 else _on_l4t_36(l4t, release, ref, better)
+    return _on_l4t_39(l4t, release, ref, better) if major >= 39 else _on_l4t_36(l4t, release, ref, better)
 
 
-def _on_l4t_39(release: EngineRelease, better: str | None) -> list[Finding]:
+def _on_l4t_39(
+    l4t: str | None, release: EngineRelease, ref: ImageRef | None, better: str | None
+) -> list[Finding]:
     image, version = release.image, _version(release)
     if at_least(release, _MINIMUM) is False:
         # A floating tag was such a release once; nobody knows what it is today.
         proved = _too_old(release) and release.version is not None
         code = ("JSD310" if image else "JSD317") if proved else "JSD318"
         return [Finding.of(code, image=image, version=version, minimum=_MINIMUM, better=better)]
+    if ref is not None and ref.l4t_major in (35, 36):
+        return [Finding.of("JSD324", image=image, built_for=ref.l4t_major, l4t=l4t, better=better)]
     if release.distribution == "nvcr":
         return [Finding.of("JSD322", image=image, better=better)]
     return []
@@ -141,6 +145,8 @@ def _on_l4t_39(release: EngineRelease, better: str | None) -> list[Finding]:
 
 def _on_l4t_36(l4t: str | None, release: EngineRelease, ref: ImageRef | None, better: str | None) -> list[Finding]:
     image, version = release.image, _version(release)
+    if ref is not None and ((ref.l4t_major or 0) >= 38 or _cuda_major(ref) == 13):
+        return [Finding.of("JSD314", image=image, l4t=l4t, better=better)]
     if release.distribution == "nvidia_ai_iot":
         return []
     if release.distribution == "nvcr" or (release.distribution == "upstream" and _is_cuda_13(release, ref)):
