@@ -53,10 +53,11 @@ def _requested(subject: Subject, total: int) -> int | None:
 
     from jetson_specdec.engine.release import default_utilization
 
-    if subject.deployment is None:
+    if subject.standing is None:
         return None
-    value = subject.deployment.flags.gpu_memory_utilization
-    if value is None and subject.deployment.flags.utilization.state == "absent" and subject.release is not None:
+    flags = subject.standing.flags
+    value = flags.gpu_memory_utilization
+    if value is None and flags.utilization.state == "absent" and subject.release is not None:
         value = default_utilization(subject.release)
     return None if value is None else math.ceil(total * value)
 

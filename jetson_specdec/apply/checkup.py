@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from jetson_specdec import messages
 from jetson_specdec.findings import Finding, Severity, worst
@@ -111,6 +111,7 @@ class Subject:
         host: the machine.
         device: the board.
         deployment: the planned recipe, or None.
+        standing: the recipe as it is written now, or None.
         around: its caches and image, or None.
         release: the engine of the recipe, or of the one named by the user, or None.
     """
@@ -118,6 +119,7 @@ class Subject:
     host: Host
     device: Device
     deployment: Deployment | None = None
+    standing: Deployment | None = None
     around: Surroundings | None = None
     release: EngineRelease | None = None
 
@@ -127,6 +129,12 @@ class Subject:
         if self.deployment is None:
             return None
         return self.deployment.command.launcher in ("docker", "podman", "nerdctl", "jetson-containers", "compose")
+
+
+def _unchanged(plan: Plan) -> Plan:
+    """The plan's texts as they are now: that is what is started until something is applied."""
+    files = tuple(evolve(change, after=change.before) for change in plan.files)
+    return evolve(plan, recipe=evolve(plan.recipe, after=plan.recipe.before), files=files)
 
 
 def doctor(
@@ -157,6 +165,7 @@ def doctor(
         host=host,
         device=device,
         deployment=deployment,
+        standing=read_deployment(_unchanged(plan), host) if plan is not None else None,
         around=look_around(deployment, host, catalog=catalog) if deployment is not None else None,
         release=plan.release if plan is not None else release,
     )

@@ -22,6 +22,7 @@ __all__ = ["Disclosure", "Fetch", "Listener", "Surroundings", "disclose", "hub_m
 DEFAULT_PORT = 8000
 _LOOPBACK = ("127.0.0.1", "::1", "[::1]", "localhost")
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+VOCABULARY = "TIKTOKEN_ENCODINGS_BASE"
 _PLACES = ("HF_ENDPOINT", "VLLM_USE_MODELSCOPE")
 
 
@@ -301,6 +302,9 @@ def _about_hub(found: Disclosure, deployment: Deployment, around: Surroundings) 
         findings.append(Finding.of("JSD802", host=hub.host))
     if not hub.official and hub.service == "huggingface" and hub.xet and to_fetch and not hub.offline:
         findings.append(Finding.of("JSD810", host=hub.host))
+    engine = engine_env(deployment.command, around.environ)
+    if "gpt-oss" in (deployment.plan.target or "").lower() and not engine.get(VOCABULARY):
+        findings.append(Finding.of("JSD815", variable=VOCABULARY))
     if hub.service == "modelscope" and to_fetch:
         drafters = [fetch.name for fetch in found.fetches if fetch.kind == "drafter"]
         findings.append(Finding.of("JSD805", repos=drafters))

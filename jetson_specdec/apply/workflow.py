@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from jetson_specdec.planning.plan import Plan
     from jetson_specdec.recipe.core import ServeCommand
 
-__all__ = ["Prepared", "carry_out", "check_baseline", "enables", "prepare", "release_in_image", "restart_step"]
+__all__ = [
+    "Prepared",
+    "carry_out",
+    "check_baseline",
+    "check_place",
+    "enables",
+    "prepare",
+    "release_in_image",
+    "restart_step",
+]
 
 UNCHANGED = ("none", "already", "refuse")
 
@@ -99,6 +108,16 @@ def check_baseline(plan: Plan, baseline: BenchReport | None, *, waived: bool) ->
     return tuple(findings)
 
 
+def check_place(plan: Plan) -> None:
+    """See that every change has a file to go to.
+
+    Raises:
+        ApplyError: one has not: the recipe came from standard input or was made up from a recommendation.
+    """
+    if plan.recipe.path is None or any(change.path is None for change in plan.changes):
+        raise ApplyError("JSE800")
+
+
 def carry_out(prepared: Prepared, *, now: float, baseline: str | Path | None = None) -> Manifest:
     """Write a prepared plan in place, with backups.
 
@@ -114,8 +133,8 @@ def carry_out(prepared: Prepared, *, now: float, baseline: str | Path | None = N
     from jetson_specdec.apply.transaction import apply_changes
 
     plan = prepared.plan
-    if plan.recipe.path is None or any(change.path is None for change in plan.changes):
-        raise ApplyError("JSE800")
+    check_place(plan)
+    assert plan.recipe.path is not None
     return apply_changes(plan.recipe.path, plan.changes, now=now, outcome=plan.outcome, baseline=baseline)
 
 

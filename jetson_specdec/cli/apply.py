@@ -158,10 +158,11 @@ def _go(
     yes: bool,
     json: bool,
 ) -> int:
-    from jetson_specdec.apply.workflow import carry_out, restart_step, to_json
+    from jetson_specdec.apply.workflow import carry_out, check_place, restart_step, to_json
     from jetson_specdec.findings import Step
     from jetson_specdec.messages import render
 
+    check_place(prepared.plan)
     if not json:
         from jetson_specdec.render.apply import print_prepared
 

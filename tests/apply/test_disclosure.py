@@ -157,6 +157,12 @@ def test_mirrors_and_modelscope_have_their_traps_named(told):
     assert "JSD805" in codes(told("VLLM_USE_MODELSCOPE=1 vllm serve Qwen/Qwen3-8B"))
 
 
+def test_a_vocabulary_from_elsewhere_is_said(told):
+    assert "JSD815" in codes(told("vllm serve openai/gpt-oss-20b"))
+    assert "JSD815" not in codes(told("TIKTOKEN_ENCODINGS_BASE=/data/vocabulary vllm serve openai/gpt-oss-20b"))
+    assert "JSD815" not in codes(told("vllm serve Qwen/Qwen3-8B"))
+
+
 # --------------------------------------------------------------------------------------------------------- code, ports
 
 

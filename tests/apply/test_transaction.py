@@ -404,3 +404,22 @@ def test_with_sudo_files_and_backups_still_belong_to_the_recipes_owner(recipe, t
     owners = {(path.stat().st_uid, path.stat().st_gid) for path in [recipe, *map(tmp_path.joinpath, beside(tmp_path))]}
     assert owners == {(1234, 2345)}
     assert recipe.stat().st_mode & 0o7777 == 0o754
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_is_write_protected_is_left_alone(tmp_path, what):
+    file = tmp_path / "deploy" / "serve.sh"
+    file.parent.mkdir()
+    file.write_text("old\n")
+    planned = change(file, b"new\n")
+    protected = file if what == "file" else file.parent
+    protected.chmod(0o444 if what == "file" else 0o555)
+    try:
+        with pytest.raises(ApplyError, match="not writable") as error:
+            apply(file, planned)
+        assert error.value.code == "JSE811"
+        assert file.read_text() == "old\n"
+        assert beside(file.parent) == []
+    finally:
+        protected.chmod(0o755)

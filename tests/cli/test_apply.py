@@ -228,6 +228,14 @@ def test_standard_input_has_no_place_to_write_to(run):
     assert "standard input" in err
 
 
+def test_a_recommendation_is_no_recipe_to_write_to(run, tmp_path, thor):
+    advice = tmp_path / "advice.json"
+    advice.write_text(json.dumps({"runtime": "vllm", "launch_flags": ["--gpu-memory-utilization", "0.8"]}))
+    code, out, err = run("apply", advice, *thor, "--target", "Qwen/Qwen3-8B", "--no-baseline", "--yes")
+    assert (code, out) == (2, "")
+    assert "Save it to a file" in err
+
+
 def ask(recipe, thor, answer):
     """Run in a terminal of its own, answer the question, and return exit code and what was shown."""
     master, slave = pty.openpty()
