@@ -163,7 +163,7 @@ def test_who_holds_the_gpu_on_orin_where_nvidia_smi_is_a_stub(jetson, examine):
 
 
 def test_tables_of_holders_never_show_arguments():
-    assert parse_compute_apps("7, /opt/x/vllm serve --api-key topsecret, 5 MiB")[0].name == "vllm"
+    assert parse_compute_apps("7, /usr/local/bin/vllm serve --api-key topsecret, 5 MiB")[0].name == "vllm"
     assert parse_compute_apps("garbage\n, ,\n[N/A], [N/A], [N/A]\n") == ()
     assert parse_nvmap("user a b c\nuser python3 12 99999999999999999999K\n") == ()
 
