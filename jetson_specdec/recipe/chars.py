@@ -89,7 +89,7 @@ def _encode(text: str, layer: str) -> str:
         if not _BARE.match(text):
             raise ValueError(layer)
         return text
-    if name in ("word-single", "yaml-plain", "yaml-single", "yaml-folded"):
+    if name in ("word-single", "yaml-plain", "yaml-single", "yaml-folded", "yaml-folded-crlf"):
         if ("'" in text and name == "word-single") or "\n" in text or "\r" in text:
             raise ValueError(layer)
         return text.replace("'", "''") if name == "yaml-single" else text
@@ -105,10 +105,11 @@ def _encode(text: str, layer: str) -> str:
         return text.replace("$", "$$")
     if name == "yaml-double":
         return "".join(_yaml_double(char) for char in text)
-    if name == "yaml-literal":
+    if name in ("yaml-literal", "yaml-literal-crlf"):
         if "\r" in text:
             raise ValueError(layer)
-        return re.sub(r"\n(?!\n|\Z)", "\n" + " " * int(indent), text)
+        text = re.sub(r"\n(?!\n)", "\n" + " " * int(indent), text)
+        return text.replace("\n", "\r\n") if name.endswith("crlf") else text
     raise ValueError(layer)
 
 

@@ -17,12 +17,12 @@ from jetson_specdec.findings import Finding
 from jetson_specdec.recipe.compose_service import ServiceReader
 from jetson_specdec.recipe.core import Recipe
 from jetson_specdec.recipe.dotenv import read_env
-from jetson_specdec.recipe.embedded import Located, Place, commented_alternatives, line_of, locate, unshared
+from jetson_specdec.recipe.embedded import Located, Place, commented_alternatives, line_of, locate, recipe_of, unshared
 from jetson_specdec.recipe.shell_launch import Launch
 from jetson_specdec.recipe.yaml_scalar import scalar_style
 from jetson_specdec.recipe.yaml_tree import documents, entries, is_map, is_scalar, item, value_of, walk
 
-__all__ = ["parse_compose", "read_compose"]
+__all__ = ["compose_recipe", "parse_compose"]
 
 MAX_EXTENDS = 8
 ENV_FILE = ".env"
@@ -43,14 +43,16 @@ def parse_compose(text: str, *, path: str | None = None, read: Callable[[str], s
     Raises:
         RecipeSyntaxError: no YAML (JSE226), a key twice (JSE227), no service starts an engine (JSE240).
     """
-    located, findings, others = read_compose(text, where=path or "the recipe", read=read or _nothing)
+    return compose_recipe(text, path=path, read=read or _nothing)[0]
+
+
+def compose_recipe(text: str, *, path: str | None, read: Callable[[str], str | None]) -> tuple[Recipe, list[Located]]:
+    """Return the recipe, and where the words of its commands are written."""
+    where = path or "the recipe"
+    located, others = _read(text, where=where, read=read)
     if not located:
-        raise RecipeSyntaxError("JSE240", where=path or "the recipe", form="a docker compose file", found=others[:8])
-    commands = tuple(attrs.evolve(one.command, index=index) for index, one in enumerate(located))
-    if len(commands) > 1:
-        lines = [command.line for command in commands]
-        findings = (*findings, Finding.of("JSD200", count=len(commands), lines=lines))
-    return Recipe(text=text, form="compose", path=path, commands=commands, findings=findings)
+        raise RecipeSyntaxError("JSE240", where=where, form="a docker compose file", found=others[:8])
+    return recipe_of(text, "compose", path, located), located
 
 
 class _Service(NamedTuple):
@@ -60,9 +62,7 @@ class _Service(NamedTuple):
     end: int
 
 
-def read_compose(
-    text: str, *, where: str, read: Callable[[str], str | None]
-) -> tuple[list[Located], tuple[Finding, ...], list[str]]:
+def _read(text: str, *, where: str, read: Callable[[str], str | None]) -> tuple[list[Located], list[str]]:
     """Return the serve commands with their places, findings on the whole, and the services that start no engine."""
     roots = documents(text, where)
     dotenv = read(ENV_FILE)
@@ -85,7 +85,7 @@ def read_compose(
             owners += [service.start] * len(found)
             if not found:
                 others.append(f"{service.name} (line {line_of(text, service.start)})")
-    return unshared(located, owners), (), others
+    return unshared(located, owners), others
 
 
 def _noted(one: Located, findings: tuple[Finding, ...]) -> Located:

@@ -8,7 +8,7 @@ from typing import Any
 
 from jetson_specdec.findings import Finding
 from jetson_specdec.recipe.chars import ELSEWHERE, HOLE, Char, Layers, text_of, written
-from jetson_specdec.recipe.compose_vars import InvalidTemplate, interpolate
+from jetson_specdec.recipe.compose_vars import InvalidTemplateError, interpolate
 from jetson_specdec.recipe.compose_words import Split, split_words
 from jetson_specdec.recipe.core import Mount
 from jetson_specdec.recipe.dotenv import read_env
@@ -53,9 +53,9 @@ class ServiceReader:
         chars = whole(self.text, node)
         try:
             return interpolate(chars, self.known)
-        except InvalidTemplate as error:
+        except InvalidTemplateError as error:
             self.findings.append(
-                Finding.of("JSD294", line=line_of(self.text, node.start_mark.index), written=str(error)[:20])
+                Finding.of("JSD294", line=line_of(self.text, node.start_mark.index), written=str(error))
             )
             return chars
 

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 
 from jetson_specdec.recipe.chars import ELSEWHERE, HOLE, Char, Note, text_of
 
-__all__ = ["InvalidTemplate", "interpolate"]
+__all__ = ["InvalidTemplateError", "interpolate"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _OPERATOR = re.compile(r":?[-?+]")
 MAX_DEPTH = 8
 
 
-class InvalidTemplate(ValueError):
+class InvalidTemplateError(ValueError):
     """A dollar sign that begins no variable: compose refuses the file."""
 
 
@@ -27,7 +27,7 @@ def interpolate(chars: Sequence[Char], known: Mapping[str, str | None], depth: i
     """Replace variables.
 
     Raises:
-        InvalidTemplate: a `$` is neither doubled nor the start of a variable.
+        InvalidTemplateError: a `$` is neither doubled nor the start of a variable.
     """
     text = text_of(chars)
     if "$" not in text:
@@ -52,7 +52,7 @@ def interpolate(chars: Sequence[Char], known: Mapping[str, str | None], depth: i
         close = _closing(text, at)
         inside = _NAME.match(text, at + 2) if close > 0 else None
         if inside is None:
-            raise InvalidTemplate(text[at : at + 20])
+            raise InvalidTemplateError(text[at : at + 2])
         result += _braced(chars, text, inside, close, at, known, depth)
         at = close + 1
     return result
@@ -102,7 +102,7 @@ def _braced(
         return _known(name, start, end, known)
     operator = _OPERATOR.match(text, named.end(), close)
     if operator is None or depth >= MAX_DEPTH:
-        raise InvalidTemplate(text[at : close + 1])
+        raise InvalidTemplateError(text[at : named.end()])
     sign = operator[0][-1]
     if sign == "?" or (value is None and name in known):
         return _known(name, start, end, known)

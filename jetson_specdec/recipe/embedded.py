@@ -18,12 +18,22 @@ from attrs import field, frozen
 from jetson_specdec.errors import RecipeError
 from jetson_specdec.findings import Finding
 from jetson_specdec.recipe.chars import ELSEWHERE, HOLE, Char, Layers, Note, names_of, text_of
-from jetson_specdec.recipe.core import Arg, Recipe, ServeCommand
+from jetson_specdec.recipe.core import Arg, Form, Recipe, ServeCommand
 from jetson_specdec.recipe.shell_docker import own_entrypoint
 from jetson_specdec.recipe.shell_launch import Launch, Outcome, peel
 from jetson_specdec.recipe.shell_script import Field, Run
 
-__all__ = ["Located", "Place", "ScriptSite", "Word", "commented_alternatives", "line_of", "locate", "unshared"]
+__all__ = [
+    "Located",
+    "Place",
+    "ScriptSite",
+    "Word",
+    "commented_alternatives",
+    "line_of",
+    "locate",
+    "recipe_of",
+    "unshared",
+]
 
 
 @frozen(kw_only=True)
@@ -107,6 +117,15 @@ class Place:
 def line_of(text: str, at: int) -> int:
     """Return the line, from 1, of a place."""
     return text.count("\n", 0, at) + 1
+
+
+def recipe_of(text: str, form: Form, path: str | None, located: Sequence[Located]) -> Recipe:
+    """Return the recipe that the commands found in a text make up."""
+    commands = tuple(attrs.evolve(one.command, index=index) for index, one in enumerate(located))
+    findings: tuple[Finding, ...] = ()
+    if len(commands) > 1:
+        findings = (Finding.of("JSD200", count=len(commands), lines=[command.line for command in commands]),)
+    return Recipe(text=text, form=form, path=path, commands=commands, findings=findings)
 
 
 def locate(text: str, entry: Sequence[Word] | None, words: Sequence[Word], place: Place) -> list[Located]:
@@ -223,9 +242,7 @@ def _command(text: str, launch: Launch, place: Place, **more: Any) -> ServeComma
     )
 
 
-def _serve(
-    text: str, outcome: Outcome, sites: Mapping[int, Word], everything: Sequence[Word], place: Place
-) -> Located:
+def _serve(text: str, outcome: Outcome, sites: Mapping[int, Word], everything: Sequence[Word], place: Place) -> Located:
     known = all(id(one) in sites for one in outcome.args)
     line = line_of(text, place.start)
     findings = [Finding.of(code, line=line, what=what) for code, what in dict.fromkeys(outcome.launch.notes)]
@@ -309,9 +326,7 @@ def _inside(
         start, end = span(arg.start, arg.end)
         names = names_of(chars[arg.start : arg.end], "resolved")
         args.append(
-            attrs.evolve(
-                arg, start=start, end=end, raw=text[start:end], resolved_from=(*arg.resolved_from, *names)
-            )
+            attrs.evolve(arg, start=start, end=end, raw=text[start:end], resolved_from=(*arg.resolved_from, *names))
         )
     starts = [0, *(at + 1 for at, char in enumerate(inner.text) if char == "\n")]
 
@@ -387,12 +402,13 @@ def _nodes(one: Located) -> list[Any]:
 
 _COMMENT = re.compile(r"^[ \t]*[#;][#; \t]*(.*)$", re.MULTILINE)
 _ALTERNATIVE = re.compile(
-    r"(?:- )?[\"']?-{1,2}[A-Za-z]|(?:command|args|entrypoint|ExecStart)\s*[:=]|(?:sudo\s+)?docker\s+run\b|.*\bvllm\s+serve\b"
+    r"(?:- )?[\"']?-{1,2}[A-Za-z]|(?:command|args|entrypoint|ExecStart)\s*[:=]|(?:sudo\s+)?docker\s+run\b"
+    r"|.*\bvllm\s+serve\b"
 )
 
 
 def commented_alternatives(text: str, start: int, end: int, spans: Sequence[tuple[int, int]]) -> tuple[Finding, ...]:
-    """Return a finding on comments that are commands or flags; `spans` (sorted) are texts in which `#` is no comment."""
+    """Return a finding on comments that are commands or flags; in `spans` (sorted) a `#` begins no comment."""
     lines: list[int] = []
     starts = [left for left, _ in spans]
     for match in _COMMENT.finditer(text, start, end):

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from jetson_specdec.errors import CommandChoiceError, RecipeError, UneditableError
 from jetson_specdec.recipe.chars import ELSEWHERE, Layers, encode
-from jetson_specdec.recipe.core import AppendArgs, Arg, ArgEdit, Recipe, RemoveArgs, ReplaceArg, ServeCommand
+from jetson_specdec.recipe.core import ArgEdit, Recipe, RemoveArgs, ReplaceArg, ServeCommand
 from jetson_specdec.recipe.embedded import Located, ScriptSite, Word
 from jetson_specdec.recipe.shell_edit import by_hand_of, context_of, shape_of, wanted_args
 from jetson_specdec.recipe.word_style import respelled, spelled
@@ -37,10 +37,6 @@ class Change:
     layers: Layers = ()
     lead: str = ""
     node: Any = None
-
-
-class _Refused(Exception):
-    """This way of writing the change does not work."""
 
 
 def edit_located(
@@ -212,7 +208,7 @@ def _groups(values: Sequence[str]) -> list[list[str]]:
 
 
 def _lead(text: str, tail: Word, words: Sequence[Word]) -> str:
-    """Return what parts a new flag from the last word: a blank, or a new line where the flags have lines of their own."""
+    """Return what parts a new flag from the last word: a blank, or a new line where flags have lines of their own."""
     ordered = [word for word in words if word.start <= tail.start] or [tail]
     for left, right in zip(reversed(ordered[:-1]), reversed(ordered), strict=False):
         gap = re.search(r"(\\?)(\r?\n)", text[left.end : right.start])
@@ -235,9 +231,7 @@ def _new_script(site: ScriptSite, edits: Sequence[ArgEdit], line: int, typed: st
     return edit_shell(inner, site.index, edits)
 
 
-def _script_changes(
-    site: ScriptSite, edits: Sequence[ArgEdit], command: ServeCommand, typed: str
-) -> list[Change]:
+def _script_changes(site: ScriptSite, edits: Sequence[ArgEdit], command: ServeCommand, typed: str) -> list[Change]:
     new = _new_script(site, edits, command.line, typed)
     old_words, new_words = re.split(r"(\s)", site.text), re.split(r"(\s)", new)
     matcher = difflib.SequenceMatcher(None, old_words, new_words, autojunk=False)
@@ -251,6 +245,9 @@ def _script_changes(
             continue
         start, end = places[old_from], places[old_to]
         put = "".join(new_words[new_from:new_to])
+        while start == end and put[-1:] == "\n" == site.text[start - 1 : start]:
+            # a new line goes in before the line break, so that the last line of a block text stays the last one
+            start, end, put = start - 1, end - 1, put[-1] + put[:-1]
         near = chars[start:end] or chars[max(start - 1, 0) : start] or chars[:1]
         if not near or any(char.layers == ELSEWHERE for char in near):
             raise UneditableError("JSE212", line=command.line, type=typed)
@@ -261,7 +258,7 @@ def _script_changes(
 
 def _whole_script(text: str, site: ScriptSite, edits: Sequence[ArgEdit], typed: str) -> list[Change]:
     """Write the word that is a script anew: for quotings in which a part cannot be replaced."""
-    if any(char.layers == ELSEWHERE for char in site.chars):
+    if any(char.layers == ELSEWHERE for char in site.chars) or site.word.style in ("literal", "folded"):
         return []
     return [_replaced(text, site.word, _new_script(site, edits, 1, typed), ())]
 

@@ -26,6 +26,7 @@ def _patterns() -> dict[str, re.Pattern[str]]:
         "key": re.compile(r"^[\"']?[A-Za-z][\w.-]*[\"']?\s*:(\s|$)"),
         "python_import": re.compile(r"^\s*(from\s+vllm[\w.]*\s+import\s|import\s+vllm\b)", re.MULTILINE),
         "python_call": re.compile(r"\b(LLM|AsyncLLM|EngineArgs|AsyncEngineArgs)\s*\("),
+        "flow": re.compile(r"\{\s*[\"']?(?:(apiVersion|kind|metadata|spec|containers)|services)[\"']?\s*:"),
         "serve": re.compile(r"^\s*[^#\n]*\bvllm\s+serve\b", re.MULTILINE),
     }
 
@@ -82,6 +83,8 @@ def recognise(text: str) -> Form:
     first = _first_line(body)
     if body.lstrip()[:1] == "{" and (form := _json_form(body)) is not None:
         return form
+    if flow := found["flow"].match(body.lstrip()):
+        return "manifest" if flow[1] else "compose"
     if found["section"].search(body) and (found["exec"].search(body) or first.startswith("[")):
         return "unit"
     if found["manifest_start"].match(first) and found["containers"].search(body):
@@ -92,6 +95,8 @@ def recognise(text: str) -> Form:
         keys = _config_keys(body, found["key"])
         if keys and _known_keys(keys):
             return "config_file"
+        if keys and found["containers"].search(body):
+            return "manifest"
         if keys and found["service_body"].search(body):
             return "compose"
     if found["python_import"].search(body) and found["python_call"].search(body) and not found["serve"].search(body):

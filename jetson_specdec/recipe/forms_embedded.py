@@ -37,39 +37,27 @@ def parse_embedded(
             beside[name] = content
         return content
 
-    if form == "compose":
-        from jetson_specdec.recipe.compose import parse_compose
-
-        recipe = parse_compose(text, path=path, read=remembered)
-    elif form == "unit":
-        from jetson_specdec.recipe.unit import parse_unit
-
-        recipe = parse_unit(text, path=path, read=remembered)
-    else:
-        from jetson_specdec.recipe.manifest import parse_manifest
-
-        recipe = parse_manifest(text, path=path)
+    recipe, _ = _read(form, text, path, remembered)
     return attrs.evolve(recipe, beside=beside)
+
+
+def _read(form: Form, text: str, path: str | None, read: Callable[[str], str | None]) -> tuple[Recipe, list[Located]]:
+    if form == "compose":
+        from jetson_specdec.recipe.compose import compose_recipe
+
+        return compose_recipe(text, path=path, read=read)
+    if form == "unit":
+        from jetson_specdec.recipe.unit import unit_recipe
+
+        return unit_recipe(text, path=path, read=read)
+    from jetson_specdec.recipe.manifest import manifest_recipe
+
+    return manifest_recipe(text, path=path)
 
 
 def reparse(recipe: Recipe, text: str) -> Recipe:
     """Read another text as the recipe was read, with the files read then."""
-    return parse_embedded(recipe.form, text, path=recipe.path, read=recipe.beside.get)
-
-
-def _located(recipe: Recipe, text: str) -> list[Located]:
-    where = recipe.path or "the recipe"
-    if recipe.form == "compose":
-        from jetson_specdec.recipe.compose import read_compose
-
-        return read_compose(text, where=where, read=recipe.beside.get)[0]
-    if recipe.form == "unit":
-        from jetson_specdec.recipe.unit import read_unit
-
-        return read_unit(text, where=where, read=recipe.beside.get)[0]
-    from jetson_specdec.recipe.manifest import read_manifest
-
-    return read_manifest(text, where=where)[0]
+    return attrs.evolve(_read(recipe.form, text, recipe.path, recipe.beside.get)[0], beside=recipe.beside)
 
 
 def edit_embedded(recipe: Recipe, index: int, edits: Sequence[ArgEdit]) -> str:
@@ -89,4 +77,4 @@ def edit_embedded(recipe: Recipe, index: int, edits: Sequence[ArgEdit]) -> str:
     """
     from jetson_specdec.recipe.embedded_edit import edit_located
 
-    return edit_located(recipe, index, edits, lambda text: (reparse(recipe, text), _located(recipe, text)))
+    return edit_located(recipe, index, edits, lambda text: _read(recipe.form, text, recipe.path, recipe.beside.get))

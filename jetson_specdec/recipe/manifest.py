@@ -17,13 +17,22 @@ from jetson_specdec.findings import Finding
 from jetson_specdec.recipe.chars import HOLE
 from jetson_specdec.recipe.compose_service import whole
 from jetson_specdec.recipe.core import Mount, Recipe
-from jetson_specdec.recipe.embedded import Located, Place, Word, commented_alternatives, line_of, locate, unshared
+from jetson_specdec.recipe.embedded import (
+    Located,
+    Place,
+    Word,
+    commented_alternatives,
+    line_of,
+    locate,
+    recipe_of,
+    unshared,
+)
 from jetson_specdec.recipe.manifest_env import ContainerEnv, config_maps, container_env, expand
 from jetson_specdec.recipe.shell_launch import Launch
 from jetson_specdec.recipe.yaml_scalar import is_text, scalar_start, scalar_style
-from jetson_specdec.recipe.yaml_tree import documents, entries, is_list, is_map, is_scalar, item, items, value_of, walk
+from jetson_specdec.recipe.yaml_tree import documents, entries, is_map, is_scalar, item, items, value_of, walk
 
-__all__ = ["parse_manifest", "read_manifest"]
+__all__ = ["manifest_recipe", "parse_manifest"]
 
 
 def parse_manifest(text: str, *, path: str | None = None) -> Recipe:
@@ -32,15 +41,16 @@ def parse_manifest(text: str, *, path: str | None = None) -> Recipe:
     Raises:
         RecipeSyntaxError: no YAML (JSE226), a key twice (JSE227), no container starts an engine (JSE240).
     """
+    return manifest_recipe(text, path=path)[0]
+
+
+def manifest_recipe(text: str, *, path: str | None) -> tuple[Recipe, list[Located]]:
+    """Return the recipe, and where the words of its commands are written."""
     where = path or "the recipe"
-    located, others = read_manifest(text, where=where)
+    located, others = _read_all(text, where=where)
     if not located:
         raise RecipeSyntaxError("JSE240", where=where, form="a Kubernetes manifest", found=others[:8])
-    commands = tuple(attrs.evolve(one.command, index=index) for index, one in enumerate(located))
-    findings: tuple[Finding, ...] = ()
-    if len(commands) > 1:
-        findings = (Finding.of("JSD200", count=len(commands), lines=[command.line for command in commands]),)
-    return Recipe(text=text, form="manifest", path=path, commands=commands, findings=findings)
+    return recipe_of(text, "manifest", path, located), located
 
 
 class _Container(NamedTuple):
@@ -50,7 +60,7 @@ class _Container(NamedTuple):
     """Whether image and command come from a runtime that is named, not written."""
 
 
-def read_manifest(text: str, *, where: str) -> tuple[list[Located], list[str]]:
+def _read_all(text: str, *, where: str) -> tuple[list[Located], list[str]]:
     """Return the serve commands with their places, and the containers that start no engine."""
     roots = documents(text, where)
     maps = config_maps(roots)
@@ -102,7 +112,7 @@ def _read(text: str, container: _Container, maps: Mapping[str, Mapping[str, str]
     findings: list[Finding] = []
     entry = _words(text, keys.get("command"), env, findings)
     words = _words(text, keys.get("args"), env, findings)
-    nodes = [node for node in (keys.get("command"), keys.get("args")) if is_list(node) and node.value]
+    nodes: list[Any] = [node for node in (keys.get("command"), keys.get("args")) if items(node)]
     nodes = nodes or [keys.get("image") or container.node]
     start = min(node.start_mark.index for node in nodes)
     end = max(_end(text, node) for node in nodes)
@@ -124,10 +134,10 @@ def _read(text: str, container: _Container, maps: Mapping[str, Mapping[str, str]
 
 
 def _words(text: str, node: Any, env: ContainerEnv, findings: list[Finding]) -> list[Word] | None:
-    if not is_list(node) or not node.value:
+    if not items(node):
         return None
     words: list[Word] = []
-    for one in node.value:
+    for one in items(node):
         if not is_scalar(one):
             continue
         if not is_text(one):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python programs that start vLLM themselves: `LLM(model=…, speculative_config=…)`. Read and explained, never changed."""
+"""Python programs that start vLLM: `LLM(model=…, speculative_config=…)`. Read and explained, never changed."""
 
 from __future__ import annotations
 
@@ -128,7 +128,8 @@ def _words(keyword: ast.keyword | None, value: ast.expr, places: _Places, consta
     start, end = places.span(value)
     raw = places.text[start:end]
     if keyword is not None and keyword.arg is None:  # **options
-        return [Arg(value=None, raw=raw, start=start, end=end, unresolved=(raw[:60],), splices=True)]
+        short = _named(value)
+        return [Arg(value=None, raw=f"**{short}", start=start, end=end, unresolved=(short,), splices=True)]
     known, content, names = _literal(value, constants)
     flag: list[Arg] = []
     if keyword is not None and keyword.arg is not None:
@@ -142,11 +143,19 @@ def _words(keyword: ast.keyword | None, value: ast.expr, places: _Places, consta
         if known and isinstance(content, bool):
             return flag
     if not known:
-        # Not as written: half of an expression may look like the JSON that it is not.
-        short = " ".join(raw.split())[:60]
+        # Not as written: half of an expression may look like the JSON that it is not, or hold a secret.
+        short = _named(value)
         return [*flag, Arg(value=None, raw=f"<{short}>", start=start, end=end, unresolved=(short,))]
     shown = content if isinstance(content, str) else json.dumps(content, default=str)
     return [*flag, Arg(value=shown, raw=raw, start=start, end=end, resolved_from=names)]
+
+
+def _named(value: ast.expr) -> str:
+    if isinstance(value, ast.Name):
+        return value.id
+    if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name):
+        return f"{value.value.id}.{value.attr}"
+    return "an expression"
 
 
 def _literal(value: ast.expr, constants: dict[str, Any]) -> tuple[bool, Any, tuple[str, ...]]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which variables a shell text assigns, and whether a value is certain where it is used.
 
-A value counts as known only when the text assigns it exactly once and every run that reaches the use has passed the
-assignment. Conditions, loops and functions are read from tree-sitter's syntax tree.
+A value counts as known only when the text assigns it exactly once (what goes on from a value, `X+=…` or `X="$X …"`, is
+no second value) and every run that reaches the use has passed the assignment. Conditions, loops and functions are read from tree-sitter's syntax tree.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _BLOCKS = frozenset(
         "ERROR",
     }
 )
+_REPEATS = frozenset({"while_statement", "for_statement", "c_style_for_statement", "function_definition"})
 _RESERVED = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "fi", "done", "esac"})
 _DECLARES = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _READS = frozenset({"read", "mapfile", "readarray", "getopts", "unset", "let"})
@@ -57,12 +58,14 @@ class Assignment(NamedTuple):
 class Binding(NamedTuple):
     """What a variable is at a place of use.
 
-    `word` is a scalar's value; `elements` an array's, each with whether it is certain to be there.
+    `word` is a scalar's value, `perhaps` says which of its parts (by index) only some runs add; `elements` are an
+    array's, each with whether it is certain to be there.
     """
 
     kind: Literal["unset", "word", "array", "unknown"]
     word: Word | None = None
     elements: tuple[tuple[Word, bool], ...] = ()
+    perhaps: frozenset[int] = frozenset()
 
 
 def assignment_of(word: Word) -> tuple[str, bool, Word | None] | None:
@@ -102,6 +105,30 @@ def command_words(command: Command) -> Sequence[Word]:
 
 def _is_prompt(word: str) -> bool:
     return word in ("$", "%") or (word[-1:] in ("$", "#") and "@" in word)
+
+
+def extends(assignment: Assignment) -> bool:
+    """Whether a value goes on from the one before it: `X+=…`, `X="$X …"`, `X=("${X[@]}" …)`."""
+    value = assignment.value
+    if assignment.append or value is None:
+        return assignment.append
+    array = _array_of(value)
+    if array is not None:
+        return any(_is_whole(element, assignment.name) for element in array.elements)
+    # what stands in for an empty value does not matter: an empty one only lacks words
+    own = [part for part in value.parts if part.kind == "param" and part.name == assignment.name]
+    empty = all(part.op == "" or part.operand[0] == part.operand[1] for part in own)
+    return bool(own) and empty and all(part.op in ("", ":-", "-") and not part.subscript for part in own)
+
+
+def _array_of(value: Word | None) -> Part | None:
+    return next((part for part in value.parts if part.kind == "array"), None) if value is not None else None
+
+
+def _is_whole(element: Word, name: str) -> bool:
+    """Whether an element is `"${X[@]}"`."""
+    part = element.parts[0]
+    return len(element.parts) == 1 and part.kind == "param" and part.name == name and part.subscript == "@"
 
 
 class Structure:
@@ -232,27 +259,61 @@ class Scope:
         found = self._assignments.get(name, ())
         if not found or (all(one.start > at for one in found) and not self._loops_back(at)):
             return Binding("unset")
-        sets = [one for one in found if not one.append]
-        if len(sets) != 1 or sets[0].value is None or not self._certain(sets[0], at):
+        first, *later = sorted(found, key=lambda one: one.start)
+        if first.append or first.value is None or not self._certain(first, at):
             return Binding("unknown")
-        first = sets[0]
-        if any(first.start < source < at for source in self._sourced):
+        if any(first.start < source < at for source in self._sourced) or not all(map(extends, later)):
             return Binding("unknown")
-        value = first.value
-        assert value is not None
-        array = next((part for part in value.parts if part.kind == "array"), None)
-        if array is None:
-            return Binding("word", value) if len(found) == 1 else Binding("unknown")
-        elements: list[tuple[Word, bool]] = [(element, True) for element in array.elements]
-        for one in found:
-            if one is first:
-                continue
-            more = next((part for part in one.value.parts if part.kind == "array"), None) if one.value else None
-            if more is None or one.start < first.start:
+        if _array_of(first.value) is None:
+            return self._text(first, later, at)
+        return self._array(first, later, at)
+
+    def _array(self, first: Assignment, later: Sequence[Assignment], at: int) -> Binding:
+        """Follow `X=(…)`, `X+=(…)` and `X=("${X[@]}" …)`."""
+        elements: list[tuple[Word, bool]] = []
+        for one in (first, *later):
+            more = _array_of(one.value)
+            if more is None:
                 return Binding("unknown")
-            if one.start < at:
-                elements += [(element, self._certain(one, at)) for element in more.elements]
+            if one.start >= at:
+                continue
+            certain = one is first or self._certain(one, at)
+            if one is first or one.append:
+                elements += [(element, certain) for element in more.elements]
+                continue
+            again = [at for at, element in enumerate(more.elements) if _is_whole(element, one.name)]
+            if len(again) != 1:
+                return Binding("unknown")
+            before = [(element, certain) for element in more.elements[: again[0]]]
+            elements = [*before, *elements, *((element, certain) for element in more.elements[again[0] + 1 :])]
         return Binding("array", elements=tuple(elements)) if len(elements) <= MAX_WORDS else Binding("unknown")
+
+    def _text(self, first: Assignment, later: Sequence[Assignment], at: int) -> Binding:
+        """Follow `X="…"`, `X+=" …"` and `X="$X …"`."""
+        assert first.value is not None
+        parts = [(part, True) for part in first.value.parts]
+        home = set(self._structure.blocks(first.start))
+        for one in later:
+            if one.start >= at:
+                if self._loops_back(at):
+                    return Binding("unknown")
+                continue
+            repeats = any(block[0] in _REPEATS and block not in home for block in self._structure.blocks(one.start))
+            if one.value is None or repeats:
+                return Binding("unknown")
+            certain = self._certain(one, at)
+            added = [(part, certain) for part in one.value.parts]
+            if one.append:
+                parts += added
+                continue
+            again = [at for at, part in enumerate(one.value.parts) if part.kind == "param" and part.name == one.name]
+            if len(again) != 1:
+                return Binding("unknown")
+            parts = [*added[: again[0]], *parts, *added[again[0] + 1 :]]
+        if len(parts) > MAX_WORDS:
+            return Binding("unknown")
+        word = Word(first.value.start, first.value.end, tuple(part for part, _ in parts))
+        return Binding("word", word, perhaps=frozenset(at for at, (_, certain) in enumerate(parts) if not certain))
 
     def _loops_back(self, at: int) -> bool:
         return any(

@@ -6,6 +6,7 @@ Nothing is taken from the environment of this process, and no command is run: wh
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -157,15 +158,15 @@ class Expander:
         if binding.kind == "word" and binding.word is not None:
             self._active.append(part.name)
             try:
-                runs = self.scalar(binding.word)
+                runs = self._assigned(binding)
             finally:
                 self._active.pop()
-            if any(run.text is None for run in runs):
+            if any(run.text is None for run in runs) or not _whole_words(runs, part):
                 return None
             resolved = tuple(dict.fromkeys((part.name, *(name for run in runs for name in run.resolved))))
             defaulted = tuple(dict.fromkeys(name for run in runs for name in run.defaulted))
             text = "".join(run.text or "" for run in runs)
-            if _PLAIN.match(text):
+            if _PLAIN.match(text) and not binding.perhaps:
                 run = Run(text, part.start, part.end, False, part.quote, part.seg, part.quote != "bare")
                 return [run._replace(resolved=resolved, defaulted=defaulted)]
             return [run._replace(resolved=resolved, defaulted=defaulted) for run in runs]
@@ -175,6 +176,17 @@ class Expander:
                 run = Run(known, part.start, part.end, False, "elsewhere", part.seg, part.quote != "bare")
                 return [run._replace(resolved=(part.name,))]
         return None
+
+    def _assigned(self, binding: Binding) -> list[Run]:
+        """Return what a scalar was assigned, piece by piece; what only some runs add is optional."""
+        assert binding.word is not None
+        if not binding.perhaps:
+            return self.scalar(binding.word)
+        return [
+            run._replace(optional=run.optional or at in binding.perhaps)
+            for at, part in enumerate(binding.word.parts)
+            for run in self.scalar(binding.word._replace(parts=(part,)))
+        ]
 
     def _spread(self, part: Part, value: Sequence[Run]) -> Iterator[Piece]:
         """Split a value where it is not quoted."""
@@ -280,6 +292,17 @@ class Expander:
                     optional=run.optional or not certain,
                     resolved=(part.name, *run.resolved),
                 )
+
+
+def _whole_words(runs: Sequence[Run], part: Part) -> bool:
+    """Whether what only some runs of a script add is whole words, so that the others are certain."""
+    if not any(run.optional for run in runs):
+        return True
+    texts = [(run.text or "", run.optional) for run in runs if run.text]
+    return part.quote == "bare" and all(
+        left[1] == right[1] or left[0][-1].isspace() or right[0][0].isspace()
+        for left, right in itertools.pairwise(texts)
+    )
 
 
 def _assemble(pieces: Sequence[Piece], word: Word) -> list[Field]:

@@ -18,12 +18,13 @@ from jetson_specdec.findings import Finding
 from jetson_specdec.recipe.chars import HOLE, Char, text_of, written
 from jetson_specdec.recipe.core import Recipe
 from jetson_specdec.recipe.dotenv import read_env
-from jetson_specdec.recipe.embedded import Located, Place, Word, commented_alternatives, line_of, locate
+from jetson_specdec.recipe.embedded import Located, Place, Word, commented_alternatives, line_of, locate, recipe_of
+from jetson_specdec.recipe.masking import redact
 from jetson_specdec.recipe.shell_docker import mount_of
 from jetson_specdec.recipe.shell_launch import Launch
 from jetson_specdec.recipe.unit_words import split_unit, unit_words
 
-__all__ = ["parse_unit", "read_unit"]
+__all__ = ["parse_unit", "unit_recipe"]
 
 _SECTION = re.compile(r"\[([^\]]*)\]")
 _PREFIXES = "@-:+!|"
@@ -41,15 +42,16 @@ def parse_unit(text: str, *, path: str | None = None, read: Callable[[str], str 
     Raises:
         RecipeSyntaxError: nothing in it starts an engine (JSE240).
     """
+    return unit_recipe(text, path=path, read=read or (lambda name: None))[0]
+
+
+def unit_recipe(text: str, *, path: str | None, read: Callable[[str], str | None]) -> tuple[Recipe, list[Located]]:
+    """Return the recipe, and where the words of its commands are written."""
     where = path or "the recipe"
-    located, others = read_unit(text, where=where, read=read or (lambda name: None))
+    located, others = _read(text, read=read)
     if not located:
         raise RecipeSyntaxError("JSE240", where=where, form="a systemd unit", found=others[:8])
-    commands = tuple(attrs.evolve(one.command, index=index) for index, one in enumerate(located))
-    findings: tuple[Finding, ...] = ()
-    if len(commands) > 1:
-        findings = (Finding.of("JSD200", count=len(commands), lines=[command.line for command in commands]),)
-    return Recipe(text=text, form="unit", path=path, commands=commands, findings=findings)
+    return recipe_of(text, "unit", path, located), located
 
 
 class _Setting(NamedTuple):
@@ -167,9 +169,7 @@ class _Unit:
         return next((value for value in reversed(self.options.get(key, [])) if value), None)
 
 
-def read_unit(
-    text: str, *, where: str, read: Callable[[str], str | None]
-) -> tuple[list[Located], list[str]]:
+def _read(text: str, *, read: Callable[[str], str | None]) -> tuple[list[Located], list[str]]:
     """Return the serve commands with their places, and what else the unit starts."""
     unit = _Unit(text, read)
     located: list[Located] = []
@@ -224,7 +224,7 @@ def _command(text: str, setting: _Setting, unit: _Unit, others: list[str]) -> li
         starts = locate(text, None, part, place)
         found += starts
         if not starts and part:
-            others.append(" ".join(written(word.chars, text) for word in part[:3])[:80])
+            others.append(redact(" ".join(written(word.chars, text) for word in part[:2])[:80])[0])
     return found
 
 

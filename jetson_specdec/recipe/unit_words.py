@@ -118,9 +118,7 @@ def _variables(chars: Sequence[Char], env: Mapping[str, str | None]) -> list[Cha
     return result
 
 
-def unit_words(
-    text: str, split: UnitSplit, env: Mapping[str, str | None], *, expand: bool = True
-) -> list[Word]:
+def unit_words(text: str, split: UnitSplit, env: Mapping[str, str | None], *, expand: bool = True) -> list[Word]:
     """Return the words of a command line with specifiers and variables replaced."""
     made: list[Word] = []
     for number, (raw, start, end, quoted) in enumerate(split.words):
@@ -139,7 +137,5 @@ def unit_words(
         pieces = value.split()
         for piece in pieces:
             known = tuple(Char(sign, start, end, ELSEWHERE, Note(resolved=(plain[1],))) for sign in piece)
-            made.append(
-                Word(chars=known, start=start, end=end, style=style, outer=("unit",), shared=len(pieces) > 1)
-            )
+            made.append(Word(chars=known, start=start, end=end, style=style, outer=("unit",), shared=len(pieces) > 1))
     return made

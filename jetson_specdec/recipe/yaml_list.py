@@ -14,12 +14,13 @@ __all__ = ["append_items", "remove_items", "replace_item"]
 
 _NUMBER = re.compile(r"-?[\d.]+\Z")
 _INDENT = re.compile(r"[ \t]*")
+_COMMA = re.compile(r"\s*,")
 
 
 def _style_of(words: Sequence[Word], parent: Any) -> Style:
     """Return how a list writes ordinary words: in one kind of quotes throughout, or plain."""
     styles = {word.style for word in words if word.parent is parent and word.node is not None}
-    return next(iter(styles)) if len(styles) == 1 and styles <= {"single", "double"} else "plain"  # type: ignore[return-value]
+    return "single" if styles == {"single"} else "double" if styles == {"double"} else "plain"
 
 
 def _number_quote(words: Sequence[Word], parent: Any) -> Style:
@@ -44,7 +45,7 @@ def spell_json(value: str) -> str:
 
 def replace_item(text: str, word: Word, value: str, words: Sequence[Word]) -> str:
     """Return a new value for an item, in the item's own style where it can be."""
-    style: Style = word.style if word.style in ("single", "double") else "plain"  # type: ignore[assignment]
+    style: Style = "single" if word.style == "single" else "double" if word.style == "double" else "plain"
     new = _spell(text, value, style, words, word.parent)
     # A block text ends with its line break, a quoted one does not.
     return new + "\n" if word.style in ("literal", "folded") and text[word.end - 1 : word.end] == "\n" else new
@@ -80,9 +81,10 @@ def append_items(text: str, tail: Word, values: Sequence[str], words: Sequence[W
 def remove_items(text: str, words: Sequence[Word]) -> list[tuple[int, int]]:
     """Return the ranges to take out: whole lines in a block list, items with their comma in a flow list."""
     ranges: list[tuple[int, int]] = []
+    flows: dict[int, list[Word]] = {}
     for word in words:
         if word.parent.flow_style:
-            ranges.append(_flow_range(text, word))
+            flows.setdefault(id(word.parent), []).append(word)
             continue
         start = text.rfind("\n", 0, word.start) + 1
         end = word.end
@@ -90,12 +92,31 @@ def remove_items(text: str, words: Sequence[Word]) -> list[tuple[int, int]]:
             at = text.find("\n", end)
             end = len(text) if at < 0 else at + 1
         ranges.append((start, end))
+    for group in flows.values():
+        ranges += _flow_ranges(text, group)
     return ranges
 
 
-def _flow_range(text: str, word: Word) -> tuple[int, int]:
-    before = re.compile(r",\s*\Z").search(text[: word.start])
-    if before:
-        return before.start(), word.end
-    after = re.compile(r"\s*,\s*").match(text, word.end)
-    return word.start, after.end() if after else word.end
+def _flow_ranges(text: str, words: Sequence[Word]) -> list[tuple[int, int]]:
+    """Return the ranges of items of one flow list, neighbours together."""
+    nodes = words[0].parent.value
+    gone = {id(word.node) for word in words}
+    ranges: list[tuple[int, int]] = []
+    at = 0
+    while at < len(nodes):
+        if id(nodes[at]) not in gone:
+            at += 1
+            continue
+        first = at
+        while at < len(nodes) and id(nodes[at]) in gone:
+            at += 1
+        start, end = nodes[first].start_mark.index, nodes[at - 1].end_mark.index
+        if first:
+            comma = text.rfind(",", nodes[first - 1].end_mark.index, start)
+            ranges.append((comma if comma >= 0 else start, end))
+        elif at < len(nodes):
+            ranges.append((start, nodes[at].start_mark.index))
+        else:
+            after = _COMMA.match(text, end)
+            ranges.append((start, after.end() if after else end))
+    return ranges

@@ -107,17 +107,19 @@ def _flow(text: str, start: int, end: int, layer: str) -> list[Char] | None:
 
 def _block(text: str, start: int, end: int, style: Style) -> list[Char] | None:
     header = _HEADER.match(text, start, end)
-    if not header or "\r" in text[start:end]:
+    if not header:
         return None
     lines: list[tuple[int, int]] = []
     at = header.end()
     while at < end:
         stop = text.find("\n", at, end)
-        lines.append((at, end if stop < 0 else stop))
-        at = end if stop < 0 else stop + 1
+        stop = end if stop < 0 else stop
+        lines.append((at, stop - 1 if text[stop - 1 : stop] == "\r" and stop > at else stop))
+        at = stop + 1
     filled = [text[left:right] for left, right in lines if text[left:right].strip(" ")]
     indent = len(filled[0]) - len(filled[0].lstrip(" ")) if filled else 0
-    layers = (f"yaml-{style}:{indent}",)
+    crlf = "\r\n" in text[start:end]
+    layers = (f"yaml-{style}{'-crlf' if crlf else ''}:{indent}",)
     chars: list[Char] = []
     previous = ""
     for number, (left, right) in enumerate(lines):
@@ -125,13 +127,13 @@ def _block(text: str, start: int, end: int, style: Style) -> list[Char] | None:
         if number:
             line_break = _folded(previous, body, chars) if style == "folded" else "\n"
             if line_break:
-                chars.append(Char(line_break, left - 1, min(left + indent, right), layers))
+                chars.append(Char(line_break, lines[number - 1][1], max(left, min(left + indent, right)), layers))
         chars += [Char(sign, left + indent + at, left + indent + at + 1, layers) for at, sign in enumerate(body)]
         previous = body
     chomp = header[1]
-    ended = bool(lines) and text[lines[-1][1] : lines[-1][1] + 1] == "\n" and lines[-1][1] < end
-    if ended:
-        chars.append(Char("\n", lines[-1][1], lines[-1][1] + 1, layers))
+    tail = lines[-1][1] if lines else end
+    if "\n" in text[tail:end]:
+        chars.append(Char("\n", tail, min(tail + (2 if crlf else 1), end), layers))
     if chomp != "+":
         keep = len(chars)
         while keep and chars[keep - 1].text == "\n":

@@ -9,7 +9,7 @@ from typing import Any
 
 from jetson_specdec.errors import RecipeSyntaxError
 
-__all__ = ["documents", "entries", "is_list", "is_map", "is_scalar", "item", "items", "shared_nodes", "value_of", "walk"]
+__all__ = ["documents", "entries", "is_list", "is_map", "is_scalar", "item", "items", "value_of", "walk"]
 
 MAX_DEPTH = 60
 MAX_NODES = 200_000
@@ -74,7 +74,8 @@ def is_scalar(node: Any) -> bool:
 
 def walk(root: Any) -> Iterator[Any]:
     """Yield a node and everything below it, each once, in order."""
-    stack, seen = [root], set()
+    stack: list[Any] = [root]
+    seen: set[int] = set()
     while stack and len(seen) < MAX_NODES:
         node = stack.pop()
         if id(node) in seen:
@@ -125,15 +126,3 @@ def value_of(node: Any) -> str | None:
     if not is_scalar(node) or str(node.tag).endswith(":null"):
         return None
     return str(node.value)
-
-
-def shared_nodes(roots: list[Any]) -> set[int]:
-    """Return the ids of nodes that are reached in several ways (through aliases)."""
-    seen: set[int] = set()
-    shared: set[int] = set()
-    for root in roots:
-        for node in walk(root):
-            children = [child for pair in node.value for child in pair] if is_map(node) else items(node)
-            for child in children:
-                (shared if id(child) in seen else seen).add(id(child))
-    return shared
