@@ -41,11 +41,13 @@ def _roots(subject: Subject) -> tuple[str, ...]:
 
 def cache(subject: Subject) -> Check:
     """Where the model cache is, and what of the recipe is in it."""
+    from jetson_specdec.apply.look import cache_is_kept
+
     roots, told = _roots(subject), _disclosure(subject)
     deployment = subject.deployment
     if not roots:
         fetched = [each.name for each in told.fetches if each.kind != "image"] if told is not None else []
-        lost = deployment is not None and deployment.in_container and bool(fetched)
+        lost = deployment is not None and bool(fetched) and not cache_is_kept(deployment, subject.host)
         return Check(name="cache", findings=(Finding.of("JSD872", repos=fetched),) if lost else ())
     present = any(subject.host.kind(root) == "directory" for root in roots)
     models = [each for each in told.fetches if each.kind != "image"] if told is not None else []

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from jetson_specdec.host import Host
     from jetson_specdec.models.catalog import Catalog
 
-__all__ = ["cache_roots", "cached_commit", "look_around", "models_of", "snapshot_folder"]
+__all__ = ["cache_is_kept", "cache_roots", "cached_commit", "look_around", "models_of", "snapshot_folder"]
 
+IN_CONTAINER = "/root/.cache/huggingface/hub"
+"""Where an engine that runs as root keeps its models when nothing else is said."""
 OPT_OUT = ".config/vllm/do_not_track"
 
 
@@ -33,15 +35,12 @@ def cache_roots(deployment: Deployment, host: Host) -> tuple[str, ...]:
     from jetson_specdec.models.local import cache_folder
 
     command = deployment.command
-    env = engine_env(command, host.environ)
-    inside = env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE")
-    if not inside and env.get("HF_HOME"):
-        inside = f"{env['HF_HOME']}/hub"
+    inside = _named_cache(deployment, host)
     if not deployment.in_container:
         # A unit runs as a user of its own: without a folder in its environment its cache is not known.
         place = inside or (cache_folder(host) if command.launcher == "native" else None)
         return (place,) if place else ()
-    wanted = PurePosixPath(inside or "/root/.cache/huggingface/hub")
+    wanted = PurePosixPath(inside or IN_CONTAINER)
     found: list[str] = []
     fitting = [mount for mount in command.mounts if mount.host and wanted.is_relative_to(mount.container)]
     for mount in sorted(fitting, key=lambda mount: -len(mount.container))[:1]:
@@ -49,6 +48,21 @@ def cache_roots(deployment: Deployment, host: Host) -> tuple[str, ...]:
         if place is not None:
             found.append((PurePosixPath(place) / wanted.relative_to(mount.container)).as_posix())
     return tuple(found)
+
+
+def _named_cache(deployment: Deployment, host: Host) -> str | None:
+    """The cache folder that the engine's environment names, as the engine sees it."""
+    env = engine_env(deployment.command, host.environ)
+    named = env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE")
+    return named or (f"{env['HF_HOME']}/hub" if env.get("HF_HOME") else None)
+
+
+def cache_is_kept(deployment: Deployment, host: Host) -> bool:
+    """Whether what the engine downloads outlives its container: a folder or a named volume holds it."""
+    if not deployment.in_container:
+        return True
+    wanted = PurePosixPath(_named_cache(deployment, host) or IN_CONTAINER)
+    return any(wanted.is_relative_to(mount.container) for mount in deployment.command.mounts)
 
 
 def _on_host(path: str, deployment: Deployment, host: Host) -> str | None:

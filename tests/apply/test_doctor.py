@@ -338,7 +338,10 @@ def test_what_is_not_in_the_cache_is_fetched(jetson, examine):
 def test_a_cache_that_is_not_mounted_is_filled_at_every_start(jetson, examine):
     host = jetson(env=HOME)
     assert codes(examine(host, SERVE), "cache") == ["JSD872"]
+    volume = SERVE.replace("--rm", "--rm -v models:/root/.cache/huggingface")
+    assert examine(host, volume).check("cache").state == "unknown"  # kept, but not to be looked into from here
     mounted = SERVE.replace("--rm", "--rm -v ~/.cache/huggingface:/root/.cache/huggingface")
+    assert examine(jetson(), mounted).check("cache").state == "unknown"  # whose home that is, is not known
     assert codes(examine(host, mounted), "cache") == ["JSD870"]
 
 
