@@ -22,6 +22,7 @@ from jetson_specdec.server.core import Started, Stopped
 from jetson_specdec.server.failure import Failure, kernel_log, refine, uptime
 from jetson_specdec.server.launch import MARKER, Launch
 from jetson_specdec.server.opening import Opened, open_recipe, write_private
+from jetson_specdec.server.vigil import Vigil
 from jetson_specdec.server.watchdog import MemorySample, Watchdog, read_memory
 
 if TYPE_CHECKING:
@@ -104,8 +105,7 @@ class Server:
         self._watchdog: Watchdog | None = None
         self._state: RunState | None = None
         self._before = MemorySample()
-        self._log_size, self._log_read_at = 0, 0.0
-        self._suspected_at: float | None = None
+        self._vigil: Vigil | None = None
         self._boot_s = 0.0
 
     # --- what it is ---------------------------------------------------------------------------------------------------
@@ -167,7 +167,8 @@ class Server:
         Raises:
             InTheWayError: a server that was not started here is in the way (JSE930), and `replace` was not asked for.
             ServerError: it is running already (JSE931), or what was in the way could not be taken down (JSE920, 921).
-            StartFailed: it did not come up (JSE932); everything it started is gone again.
+            StartFailed: it did not come up (JSE932); everything it started is gone again. What was taken down for it
+                stays down until `put_back` (a `with` block does that by itself).
         """
         if self._kept is not None:
             raise ServerError("JSE931", base_url=self.base_url)
@@ -258,6 +259,15 @@ class Server:
         self._state.save(self._state_dir)
         self._watchdog = Watchdog(self._host, self._breach, policy=self._policy)
         self._watchdog.start()
+        self._vigil = Vigil(
+            self._kept,
+            self._watchdog,
+            launch=self.launch,
+            runner=self._runner,
+            log_path=self.log_path,
+            diagnose=lambda: self._diagnose(None),
+            settle_s=self._settle_s,
+        )
 
     def _complete(self, argv: tuple[str, ...]) -> bool:
         """Whether the shortened text is a whole shell text (it is not inside an `if` or a function)."""
@@ -276,44 +286,11 @@ class Server:
     def _wait(self) -> str:
         from jetson_specdec.server.ready import wait_until_up
 
-        model = wait_until_up(self.address, check=self._check, timeout_s=self._start_timeout_s)
+        vigil: Any = self._vigil
+        model = wait_until_up(self.address, check=vigil.check, timeout_s=self._start_timeout_s)
         if model is None:
             raise Failure("timeout")
         return model
-
-    def _check(self) -> None:
-        """Raise `Failure` as soon as the start cannot succeed any more."""
-        kept = self._kept
-        assert kept is not None
-        if self._watchdog is not None and self._watchdog.breach is not None:
-            raise Failure("watchdog")
-        if kept.failed is not None:
-            raise Failure("before", f"{' '.join(map(str, kept.failed['argv'][:4]))}: {kept.failed['output'].strip()}")
-        if not kept.alive or (kept.exited.is_set() and kept.exit_code != 0):
-            raise Failure("exited")
-        if self.launch.kind == "unit" and self._unit_failed():
-            raise Failure("exited")
-        if self._suspected_at is not None and time.monotonic() - self._suspected_at > self._settle_s:
-            raise Failure("log")
-        self._read_on()
-
-    def _read_on(self) -> None:
-        """Look at the log where it has grown: a cause in it starts the time that is left to the process."""
-        now = time.monotonic()
-        size = self.log_path.stat().st_size if self.log_path.exists() else 0
-        if size == self._log_size or now - self._log_read_at < 1.0 or self._suspected_at is not None:
-            return
-        self._log_size, self._log_read_at = size, now
-        found = self._diagnose(None)
-        if found.started_ok is False and found.cause not in ("none", "engine_failed"):
-            self._suspected_at = now
-
-    def _unit_failed(self) -> bool:
-        control = ["systemctl", "--user"] if self.launch.user_unit else ["systemctl"]
-        answer = self._runner.run([*control, "show", self.launch.unit or "", "-p", "ActiveState"])
-        lines = answer.stdout.splitlines() if answer is not None else []
-        state = next((line.partition("=")[2] for line in lines if line.startswith("ActiveState=")), "")
-        return state == "failed" or (state == "inactive" and self._log_size > 0)
 
     def _first_completion(self, model: str) -> Any:
         from jetson_specdec.server.ready import NotReady, first_completion
@@ -322,7 +299,8 @@ class Server:
             answer = first_completion(self.address, model, timeout=self._request_timeout_s)
         except NotReady as error:
             raise Failure("request", error.reason) from None
-        self._check()
+        vigil: Any = self._vigil
+        vigil.check()
         return answer
 
     # --- failing ------------------------------------------------------------------------------------------------------
@@ -420,7 +398,11 @@ class Server:
         self._state = None
 
     def __enter__(self) -> Server:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.put_back()
+            raise
         return self
 
     def __exit__(

@@ -31,8 +31,6 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field
-
 __all__ = ["ENVIRONMENT", "Daemon", "ask", "main"]
 
 ENVIRONMENT = "JETSON_SPECDEC_FAKE_DAEMON"
@@ -41,26 +39,32 @@ ENVIRONMENT = "JETSON_SPECDEC_FAKE_DAEMON"
 RESTART_DELAY_S = 0.1
 
 
-@define(eq=False)
 class Kept:
-    """A container or a unit: what it runs, and how it is now."""
+    """A container or a unit: what it runs, and how it is now. A plain class: clients have to start quickly."""
 
-    id: str
-    name: str
-    argv: list[str]
-    env: dict[str, str]
-    log: str
-    cwd: str | None = None
-    image: str = ""
-    labels: dict[str, str] = field(factory=dict)
-    ports: list[str] = field(factory=list)
-    restart: str = "no"
-    remove: bool = False
-    process: subprocess.Popen[bytes] | None = None
-    stopped: bool = False
-    exit_code: int | None = None
-    restarts: int = 0
-    over: threading.Event = field(factory=threading.Event)
+    def __init__(
+        self,
+        *,
+        id: str,
+        name: str,
+        argv: list[str],
+        env: dict[str, str],
+        log: str,
+        cwd: str | None = None,
+        image: str = "",
+        labels: dict[str, str] | None = None,
+        ports: list[str] | None = None,
+        restart: str = "no",
+        remove: bool = False,
+    ) -> None:
+        self.id, self.name, self.argv, self.env, self.log, self.cwd = id, name, argv, env, log, cwd
+        self.image, self.labels, self.ports = image, labels or {}, ports or []
+        self.restart, self.remove = restart, remove
+        self.process: subprocess.Popen[bytes] | None = None
+        self.stopped = False
+        self.exit_code: int | None = None
+        self.restarts = 0
+        self.over = threading.Event()
 
     @property
     def running(self) -> bool:

@@ -47,9 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(command(rest))
     except OSError:
-        return _fail(
-            "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
-        )
+        where = "unix:///var/run/docker.sock"
+        text = f"Cannot connect to the Docker daemon at {where}. Is the docker daemon running?"
+        if verb == "run":
+            return _fail(f"docker: {text}\n\nRun 'docker run --help' for more information", 125)
+        return _fail(text)
 
 
 def _fail(text: str, code: int = 1) -> int:

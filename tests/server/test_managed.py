@@ -77,7 +77,7 @@ def test_docker_run_is_started_by_name_and_removed(server, daemon, port, ask):
     assert names(ask) == {}
 
 
-@pytest.mark.parametrize("options", ["-d --restart unless-stopped", "-dit", "--detach --restart=always --tty"])
+@pytest.mark.parametrize("options", ["-dit --restart unless-stopped"])
 def test_detached_and_restarting_containers_are_held(server, daemon, port, ask, options):
     one = server(f"docker run {options} --network host {IMAGE} org/m --port {port} && docker logs -f x\n")
     started = one.start()
