@@ -78,7 +78,9 @@ class Case:
         if not isinstance(repo, str):
             return None
         plain = repo.rstrip("/")
-        if self.draft is not None and (plain == self.draft.rstrip("/") or plain.startswith(self.draft.rstrip("/") + "/")):
+        if self.draft is not None and (
+            plain == self.draft.rstrip("/") or plain.startswith(self.draft.rstrip("/") + "/")
+        ):
             return True
         if self.target is not None and plain == self.target.rstrip("/"):
             return False
@@ -120,7 +122,7 @@ def _known_method(method: Any) -> bool:
 
 
 def _invalid_repo(attempt: Attempt, repo: str) -> str:
-    """vLLM says the same of a folder that is not there, of a name nobody has, and of a hub it cannot reach."""
+    """Tell a missing folder, an unknown name and a hub out of reach apart: vLLM has the same words for them."""
     tried = {hit.signature.id for hit in attempt.hits}
     if "gated" in tried:
         return "hub_gated"
@@ -136,7 +138,7 @@ def speculation_of(case: Case) -> bool | None:
     """Whether speculation causes or feeds the failure; False where the recipe fails alike without it; None: unknown."""
     verdict, on = case.verdict, case.speculates
     if verdict.started_ok is not False:
-        return on
+        return on if verdict.started_ok else None
     hit, cause = verdict.hit, verdict.cause
     if cause.startswith("spec_config") or cause in ("draft_load_failed", "vocab_mismatch", "method_unsupported"):
         return True
@@ -153,7 +155,7 @@ def _no(case: Case) -> bool | None:
 
 def _by_words(case: Case) -> bool | None:
     words = " ".join(str(case.values.get(name, "")) for name in ("flag", "reason", "package"))
-    return re.search(r"spec(?!ific|ified|ify|ial)", words, re.IGNORECASE) is not None
+    return re.search(r"spec(?!ific|ified|ify|ial)|suffix decoding|arctic", words, re.IGNORECASE) is not None
 
 
 def _host_killed(case: Case) -> bool | None:
@@ -297,10 +299,15 @@ def _vocabulary(case: Case) -> str | None:
 def _precheck(case: Case) -> str | None:
     free, wanted = case.values.get("free_gib"), case.values.get("requested_gib")
     available = case.evidence.available_gib
-    if isinstance(free, float) and isinstance(wanted, float) and available is not None:
+    if (
+        available is not None
+        and isinstance(free, float)
+        and isinstance(wanted, float)
+        and available - free > 1
+        and available >= wanted
+    ):
         # Older engines count the page cache as used.
-        if available - free > 1 and available >= wanted:
-            return "drop_caches"
+        return "drop_caches"
     feasible = case.values.get("feasible_utilization")
     return "free_memory" if isinstance(feasible, float) and feasible < _TINY_SHARE else None
 
@@ -365,7 +372,8 @@ def _first_request(case: Case) -> str | None:
 
 
 def _engine(case: Case) -> str | None:
-    return "drop_speculation" if case.speculates and case.verdict.about_draft else None
+    # An unknown failure of a speculative start: the recipe without speculation is the next thing to try.
+    return "drop_speculation" if case.speculates or case.verdict.about_draft else None
 
 
 _RULES: Final[Mapping[str, Callable[[Case], str | None]]] = {

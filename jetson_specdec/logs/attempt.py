@@ -39,7 +39,7 @@ class Hit:
         tier: the entry's, or 3 where the line itself says that it is tried again.
         values: what was read from the line.
         proof: the line.
-        before: the lines before it, for what they say about it.
+        lines_before: the lines before it, for what they say about it.
         progress: how far the start had come.
         drafter: whether the draft was being loaded.
         started: whether the server was up.
@@ -50,10 +50,15 @@ class Hit:
     tier: int
     values: Mapping[str, Any]
     proof: Proof
-    before: str
+    lines_before: tuple[str, ...] = ()
     progress: str
     drafter: bool
     started: bool
+
+    @property
+    def before(self) -> str:
+        """The lines before it as one text."""
+        return "\n".join(self.lines_before)
 
 
 @define(kw_only=True)
@@ -64,6 +69,7 @@ class Attempt:
         input: which log it is in.
         time: when it began, or None.
         arguments: the arguments in force that differ from the defaults, or None where the log does not show them.
+        arguments_text: the line they stand in, until `arguments` is read from it.
         version: of vLLM, or None.
         speculative_config: method, model and so on, as far as shown.
         speculates: whether speculation is on; None where the log does not tell.
@@ -74,12 +80,14 @@ class Attempt:
         facts: numbers the log shows on the way.
         proofs: lines worth showing, by what they prove.
         hits: what went wrong, in order.
+        closed: the engine said for the last time that it did not start.
         repos, statuses: hub repositories and HTTP errors, with their places.
     """
 
     input: str
     time: str | None = None
     arguments: dict[str, Any] | None = None
+    arguments_text: str | None = None
     version: str | None = None
     speculative_config: dict[str, Any] = field(factory=dict)
     speculates: bool | None = None
@@ -93,6 +101,7 @@ class Attempt:
     facts: dict[str, Any] = field(factory=dict)
     proofs: dict[str, Proof] = field(factory=dict)
     hits: list[Hit] = field(factory=list)
+    closed: bool = False
     repos: list[tuple[int, str]] = field(factory=list)
     statuses: list[tuple[int, int]] = field(factory=list)
     architectures: list[str] = field(factory=list)
@@ -109,7 +118,7 @@ class Attempt:
     @property
     def empty(self) -> bool:
         """Whether nothing of a start was seen."""
-        return self.progress == "container" and not self.hits and self.arguments is None and not self.started
+        return self.progress == "container" and not self.hits and self.arguments_text is None and not self.started
 
     def argument(self, name: str) -> Any:
         """Return an argument in force that was given, or None."""

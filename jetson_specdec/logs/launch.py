@@ -66,7 +66,8 @@ def diagnose(
         target_config=target_config,
         draft_config=draft_config,
     )
-    logs = [scan(part, name) for part, name in _named([text] if isinstance(text, str) else list(text), names)]
+    scanned = [scan(part, name) for part, name in _named([text] if isinstance(text, str) else list(text), names)]
+    logs, total = [log for log, _ in scanned], sum(count for _, count in scanned)
     share_arguments(logs)
     judged: list[list[Judged]] = []
     for log in logs:
@@ -85,14 +86,16 @@ def diagnose(
     every = [each for log in judged for each in log]
     chosen = newest(judged)
     chosen = too_narrow(every, chosen, evidence) or chosen
-    return _answer(chosen, evidence, every)
+    return _answer(chosen, evidence, every, total)
 
 
 def _named(texts: list[str], names: Sequence[str] | None) -> list[tuple[str, str]]:
     """Put the logs in an order that does not depend on how they were handed over."""
     if len(texts) <= 1:
         return [((texts or [""])[0], names[0] if names else "log")]
-    pairs = [(part, names[index] if names is not None and index < len(names) else "") for index, part in enumerate(texts)]
+    pairs = [
+        (part, names[index] if names is not None and index < len(names) else "") for index, part in enumerate(texts)
+    ]
     pairs.sort(key=lambda pair: (_begin(pair[0]), pair[0], pair[1]))
     return [(part, name or f"log {index}") for index, (part, name) in enumerate(pairs, 1)]
 
@@ -107,7 +110,7 @@ def _begin(text: str) -> str:
     return ""
 
 
-def _answer(chosen: Judged, evidence: Evidence, every: Sequence[Judged]) -> Diagnosis:
+def _answer(chosen: Judged, evidence: Evidence, every: Sequence[Judged], total: int) -> Diagnosis:
     verdict = chosen.verdict
     case = Case(attempt=chosen.attempt, verdict=verdict, values=chosen.values, evidence=evidence)
     remedy = "none" if verdict.started_ok is True else remedy_of(case)
@@ -119,9 +122,9 @@ def _answer(chosen: Judged, evidence: Evidence, every: Sequence[Judged]) -> Diag
         speculation_involved=speculation_of(case),
         values=dict(sorted(chosen.values.items())),
         evidence=tuple(_proofs(case)),
-        findings=findings_of(case, every),
+        findings=findings_of(case, every, total),
         next_steps=steps_of(case, remedy),
-        attempts=len(every),
+        attempts=total,
     )
 
 
@@ -150,7 +153,7 @@ def _proofs(case: Case) -> list[Proof]:
         kernel = case.evidence.kernel
         found += (kernel.killed if case.verdict.cause == "host_oom_killed" else kernel.driver)[:2]
     known = case.attempt.proofs
-    wanted = ("started", "speculation", "drafter", "loaded", "kv_cache", "arguments")
+    wanted: tuple[str, ...] = ("started", "speculation", "drafter", "loaded", "kv_cache", "arguments")
     if case.verdict.started_ok is False:
         wanted = ("embedding", "loaded", "drafter", "arguments")
     found += [known[name] for name in wanted if name in known]

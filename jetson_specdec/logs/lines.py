@@ -85,12 +85,10 @@ def read_line(raw: str) -> Line:
     text = raw[:MAX_CHARS]
     if "\x1b" in text:
         text = ansi.sub("", text)
-    if text.startswith('{"'):
-        text = _from_json(text) or text
-        if "\x1b" in text:
-            text = ansi.sub("", text)
     time = process = None
     for _ in range(_LAYERS):
+        if text.startswith('{"') and (inner := _from_json(text)) is not None:
+            text = ansi.sub("", inner) if "\x1b" in inner else inner
         found = outer.match(text)
         if found is None:
             break

@@ -16,7 +16,7 @@ from typing import Any
 from jetson_specdec.logs.attempt import Attempt, Proof
 from jetson_specdec.logs.lines import Line
 
-__all__ = ["anchors", "begins_attempt", "read_marker"]
+__all__ = ["anchors", "begins_attempt", "finish", "read_marker"]
 
 _BEGIN = ("server version", "non-default args:", "args: Namespace(", "█     █     █▄")
 _DRAFTER = (
@@ -85,9 +85,9 @@ def begins_attempt(line: Line, current: Attempt) -> bool:
     if not any(text in line.text for text in _BEGIN):
         return False
     if "non-default args:" in line.text or "args: Namespace(" in line.text:
-        return current.arguments is not None or current.past("load") or bool(current.hits) or current.started
+        return current.arguments_text is not None or current.past("load") or bool(current.hits) or current.started
     return current.past("arguments") and (
-        current.arguments is not None or current.past("config") or bool(current.hits) or current.started
+        current.arguments_text is not None or current.past("config") or bool(current.hits) or current.started
     )
 
 
@@ -102,6 +102,13 @@ def read_marker(line: Line, attempt: Attempt, order: int, proof: Callable[[], Pr
         _progress(line, attempt, proof)
 
 
+def finish(attempt: Attempt) -> None:
+    """Read the arguments of a start that is kept; of a log with thousands of starts most are not."""
+    if attempt.arguments_text is not None and attempt.arguments is None:
+        attempt.arguments = _arguments(attempt.arguments_text)
+        _speculation(attempt, attempt.arguments.get("speculative_config"), shown=True)
+
+
 def _progress(line: Line, attempt: Attempt, proof: Callable[[], Proof]) -> None:
     text = line.text
     if any(mark in text for mark in _BEGIN):
@@ -109,9 +116,8 @@ def _progress(line: Line, attempt: Attempt, proof: Callable[[], Proof]) -> None:
     if (found := _search(_VERSION, text)) is not None:
         attempt.version = attempt.version or next(value for value in found.groups() if value)
     if "non-default args:" in text or "args: Namespace(" in text:
-        attempt.arguments = _arguments(text)
+        attempt.arguments_text = text
         attempt.proofs.setdefault("arguments", proof())
-        _speculation(attempt, attempt.arguments.get("speculative_config"), shown=True)
     elif "speculative_config=" in text:
         _engine_config(text, attempt, proof)
     for mark, stage in _STAGES.items():
@@ -142,7 +148,9 @@ def _kv(text: str, attempt: Attempt, proof: Callable[[], Proof]) -> None:
     if (found := _search(r"KV cache size: ([\d,]+) tokens", text)) is not None:
         attempt.facts["kv_cache_tokens"] = int(found[1].replace(",", "")[:18] or 0)
         attempt.proofs.setdefault("kv_cache", proof())
-    if (found := _search(r"embedding dim \((\d{1,9})\) differs from draft embedding dim \((\d{1,9})\)", text)) is not None:
+    if (
+        found := _search(r"embedding dim \((\d{1,9})\) differs from draft embedding dim \((\d{1,9})\)", text)
+    ) is not None:
         attempt.facts["target_embedding_dim"], attempt.facts["draft_embedding_dim"] = int(found[1]), int(found[2])
         attempt.proofs["embedding"] = proof()
 
@@ -176,7 +184,8 @@ def _serving(line: Line, attempt: Attempt, proof: Callable[[], Proof]) -> None:
 def _engine_config(text: str, attempt: Attempt, proof: Callable[[], Proof]) -> None:
     found = _search(r"speculative_config=SpeculativeConfig\(([^)]*)\)", text)
     if found is not None:
-        shown = dict(re.findall(r"(\w+)='?([^',)]*)'?", found[1]))
+        shown: dict[str, Any] = dict(re.findall(r"(\w+)='?([^',)]*)'?", found[1]))
+        shown = {name: value for name, value in shown.items() if value != "None"}
         if shown.get("num_spec_tokens", "").isdecimal():
             shown["num_speculative_tokens"] = int(shown.pop("num_spec_tokens")[:9])
         _speculation(attempt, shown, shown=True)
@@ -188,7 +197,7 @@ def _engine_config(text: str, attempt: Attempt, proof: Callable[[], Proof]) -> N
 def _speculation(attempt: Attempt, config: Any, *, shown: bool) -> None:
     if isinstance(config, dict) and config:
         attempt.speculates = True
-        attempt.speculative_config = {**config, **attempt.speculative_config}
+        attempt.speculative_config = {**attempt.speculative_config, **config}
     elif config is not None and config != {}:
         # Given, but not as an object: the engine will say what it thinks of it.
         attempt.speculates = True
@@ -207,7 +216,9 @@ def _arguments(text: str) -> dict[str, Any]:
         if isinstance(value, dict):
             return {str(key): item for key, item in value.items()}
     found: dict[str, Any] = {}
-    for name, value in re.findall(r"'?(\b[a-z]\w{2,60})'?[:=] ?('[^']{0,500}'|None|True|False|-?[\d.]{1,20})(?=[,)}])", text):
+    for name, value in re.findall(
+        r"'?(\b[a-z]\w{2,60})'?[:=] ?('[^']{0,500}'|None|True|False|-?[\d.]{1,20})(?=[,)}])", text
+    ):
         try:
             found.setdefault(name, ast.literal_eval(value))
         except (ValueError, SyntaxError):
@@ -228,12 +239,10 @@ def _hub(text: str, attempt: Attempt, order: int) -> None:
                 attempt.repos.append((order, name))
 
 
-_VERSION = (
-    r"(?:vLLM (?:API )?server version v?(\d[\w.+-]*)|LLM engine \(v(\d[^)\s]*)\)|█.*\bversion (\d[\w.+-]*)\s*$)"
-)
+_VERSION = r"(?:vLLM (?:API )?server version v?(\d[\w.+-]*)|LLM engine \(v(\d[^)\s]*)\)|█.{0,200}\bversion (\d[\w.+-]*)\s*$)"
 _LOADED = r"(?:Model loading took|oading model weights took|model weights take) (?P<size>\d+(?:\.\d+)?) ?(?P<unit>Gi?B)"
 _REPO = (
-    r"(?:https?://[^/\s'\"]+(?:\.co|\.com|\.cn|:\d+)|with url: )/(?:api/(?:resolve-cache/)?models/)?"
+    r"(?:https?://[^/\s'\"]{1,200}(?:\.co|\.com|\.cn|:\d+)|with url: )/(?:api/(?:resolve-cache/)?models/)?"
     r"(?P<repo>[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?=/(?:resolve|tree|revision|raw|blob|refs)\b|/?(?:[\s'\"),;?]|$))"
 )
 

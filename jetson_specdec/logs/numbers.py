@@ -52,10 +52,13 @@ def values_of(attempt: Attempt, verdict: Verdict, evidence: Evidence) -> dict[st
         values.update(_special(attempt, verdict, verdict.hit, evidence, values))
     if verdict.inner is not None:
         values["inner_cause"] = verdict.inner
-    if verdict.cause in ("oom_warmup",) and "num_seqs" not in values:
+    if verdict.cause == "oom_warmup" and "num_seqs" not in values:
         asked = evidence.argument(attempt, "max_num_seqs")
         if isinstance(asked, int):
             values["num_seqs"] = asked
+    if isinstance(values.get("reason"), str):
+        # pydantic shows the input behind the reason; it says nothing and can hold anything.
+        values["reason"] = re.sub(r"\s*\[type=.*", "", str(values["reason"]), flags=re.DOTALL).strip()
     return {name: _clean(value) for name, value in values.items() if name not in _INNER and value is not None}
 
 
@@ -85,7 +88,9 @@ def _special(
         return {"flag": hit.values.get("key")}
     if identity in ("validation", "spec-method-literal"):
         name = _field(hit.before)
-        return {"flag": name} if cause == "spec_config_invalid_value" else {"flag": name and "--" + name.replace("_", "-")}
+        return (
+            {"flag": name} if cause == "spec_config_invalid_value" else {"flag": name and "--" + name.replace("_", "-")}
+        )
     if cause == "vocab_mismatch":
         read = {"target_vocab": evidence.target_vocab, "draft_vocab": evidence.draft_vocab}
         return {name: value for name, value in read.items() if name not in values and value is not None}
@@ -95,7 +100,9 @@ def _special(
         arch = next((values[name] for name in ("arch", "arch_nvcc", "arch_llvm") if name in values), None)
         return {"arch": arch, "arch_nvcc": None, "arch_llvm": None}
     if cause == "model_arch_unsupported":
-        name = next((values[key] for key in ("architecture", "architecture_gone", "architecture_other") if key in values), None)
+        name = next(
+            (values[key] for key in ("architecture", "architecture_gone", "architecture_other") if key in values), None
+        )
         return {"architecture": name, "architecture_gone": None, "architecture_other": None}
     if cause == "image_missing":
         return {"image": values.get("image") or values.get("image_tag"), "image_tag": None}

@@ -7,7 +7,7 @@ The work grows with the length of the log and not with what stands in it; 50 MB 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from jetson_specdec.logs import markers
@@ -21,13 +21,18 @@ BLOCK_CHARS = 1 << 18
 CONTEXT_LINES = 60
 CONTEXT_CHARS = 400
 JOINED_LINES = 40
-MAX_HITS = 25
+MAX_JOINS = 50
+MAX_HITS = 8
 """A line repeated more often than this in one start adds nothing."""
+MAX_ATTEMPTS = 100
 SHOWN_CHARS = 1000
 
 # Once requests are answered these lines say nothing new; they are most of a busy server's log.
-_DULL = frozenset({"HTTP/1.1", "Avg generation throughput:", "SpecDecoding metrics:", "version ", "137", "huggingface.co/"})
+_DULL = frozenset(
+    {"HTTP/1.1", "Avg generation throughput:", "SpecDecoding metrics:", "version ", "137", "huggingface.co/"}
+)
 _RETRIED = ("Error retrieving file list", "thrown while requesting", ", retrying ", "Retrying in ", "stats.vllm.ai")
+_LAST_WORDS = ("Engine core initialization failed", "serve: error:", "vllm: error:", "api_server.py: error:")
 _HEALTHY = ("resource_tracker:", "If you see ")
 
 
@@ -37,9 +42,12 @@ def _by_anchor() -> dict[str, tuple[Signature, ...]]:
     for signature in signatures():
         for anchor in signature.anchors:
             found.setdefault(anchor, []).append(signature)
-    for anchor in ("Error", "Exception"):
-        found.setdefault(anchor, [])
     return {anchor: tuple(entries) for anchor, entries in found.items()}
+
+
+@lru_cache(maxsize=1)
+def _marks() -> frozenset[str]:
+    return frozenset(markers.anchors())
 
 
 @lru_cache(maxsize=1)
@@ -47,8 +55,10 @@ def _exception() -> Signature:
     return next(entry for entry in signatures() if entry.id == "exception")
 
 
-def scan(text: str, name: str = "log") -> list[Attempt]:
-    """Return the starts a log shows, oldest first; one for an empty log.
+def scan(text: str, name: str = "log") -> tuple[list[Attempt], int]:
+    """Return the starts a log shows, oldest first, at least one; and how many it shows in all.
+
+    Of very many the first and the last ones are returned.
 
     Args:
         text: the log.
@@ -60,25 +70,49 @@ def scan(text: str, name: str = "log") -> list[Attempt]:
 class _Scan:
     def __init__(self, text: str, name: str) -> None:
         self.text, self.name = text, name
-        self.attempts = [Attempt(input=name)]
+        self.first: Attempt | None = None
+        self.last: deque[Attempt] = deque(maxlen=MAX_ATTEMPTS)
+        self.current = Attempt(input=name)
+        self.total = 0
         self.before: deque[str] = deque(maxlen=CONTEXT_LINES)
-        self.counts: Counter[tuple[int, str]] = Counter()
-        self.order = 0
+        self.counts: Counter[str] = Counter()
+        self.order = self.joins = 0
 
-    def run(self) -> list[Attempt]:
+    def run(self) -> tuple[list[Attempt], int]:
         by_anchor = _by_anchor()
+        anywhere = [anchor for anchor in by_anchor if anchor in self.text]
         number = 1
-        for start, block in _blocks(self.text):
-            present = [anchor for anchor in by_anchor if anchor in block]
+        for start, block, count in _blocks(self.text):
+            present = [anchor for anchor in anywhere if anchor in block]
             lines = block.split("\n")
             if block.endswith("\n"):
                 lines.pop()
-            if not present:
-                self.before.extend(line[:CONTEXT_CHARS] for line in lines[-CONTEXT_LINES:])
-            else:
+            if present:
                 self._block(lines, start, number, present)
-            number += len(lines)
-        return [attempt for attempt in self.attempts if not attempt.empty] or self.attempts[:1]
+            else:
+                self.before.extend(line[:CONTEXT_CHARS] for line in lines[-CONTEXT_LINES:])
+            number += count
+        self._keep()
+        kept = [*([] if self.first is None else [self.first]), *self.last]
+        for attempt in kept:
+            markers.finish(attempt)
+        return kept or [self.current], max(self.total, 1)
+
+    def _keep(self) -> None:
+        """Put the current start with the others."""
+        if self.current.empty:
+            return
+        self.total += 1
+        if self.first is None:
+            self.first = self.current
+        else:
+            self.last.append(self.current)
+
+    def _next(self, time: str | None, speculates: bool | None = None) -> None:
+        self._keep()
+        self.current = Attempt(input=self.name, time=time, speculates=speculates)
+        self.counts.clear()
+        self.before.clear()
 
     def _block(self, lines: Sequence[str], start: int, number: int, present: Sequence[str]) -> None:
         offset = start
@@ -87,43 +121,52 @@ class _Scan:
             if len(raw) > MAX_CHARS:
                 raw = raw[:MAX_CHARS]
             found = [anchor for anchor in present if anchor in raw]
-            if found and not (self.attempts[-1].served and _DULL.issuperset(found)):
+            if found and self._worth_reading(found):
                 for part in raw.split("\r") if "\r" in raw else (raw,):
                     self._line(part, number + index, found, end)
             self.before.append(raw[:CONTEXT_CHARS])
             offset = end
+
+    def _worth_reading(self, found: Sequence[str]) -> bool:
+        """Whether a line with these anchors can say something new about the current start."""
+        if self.current.served and _DULL.issuperset(found):
+            return False
+        by_anchor, marks = _by_anchor(), _marks()
+        return any(
+            anchor in marks or any(self.counts[entry.id] < MAX_HITS for entry in by_anchor[anchor]) for anchor in found
+        )
 
     def _line(self, raw: str, number: int, found: Sequence[str], end: int) -> None:
         line = read_line(raw)
         if not line.text:
             return
         self.order += 1
-        if markers.begins_attempt(line, self.attempts[-1]):
-            self.attempts.append(Attempt(input=self.name, time=line.time))
-        attempt = self.attempts[-1]
+        if markers.begins_attempt(line, self.current):
+            self._next(line.time)
 
         def proof() -> Proof:
             return Proof(input=self.name, line=number, text=_shown(line.text))
 
-        markers.read_marker(line, attempt, self.order, proof)
-        if attempt.started and attempt.stopped:
+        if not _marks().isdisjoint(found):
+            markers.read_marker(line, self.current, self.order, proof)
+        if self.current.time is None:
+            self.current.time = line.time
+        if self.current.started and self.current.stopped:
             # Someone stopped it: what it says on the way down is no failure.
             return
-        self._hits(line, attempt, found, end, proof())
+        self._hits(line, found, end, proof)
 
-    def _hits(self, line: Line, attempt: Attempt, found: Sequence[str], end: int, proof: Proof) -> None:
+    def _hits(self, line: Line, found: Sequence[str], end: int, proof: Callable[[], Proof]) -> None:
         by_anchor = _by_anchor()
         candidates = dict.fromkeys(entry for anchor in found if anchor in line.text for entry in by_anchor[anchor])
         before: str | None = None
         matched = False
         for entry in candidates:
-            if line.quiet and not entry.quiet:
-                continue
-            if self.counts[len(self.attempts), entry.id] >= MAX_HITS:
-                matched = True
+            if entry is _exception() or (line.quiet and not entry.quiet):
                 continue
             text = line.text
-            if entry.until is not None and entry.until not in text:
+            if entry.until is not None and entry.until not in text and self.joins < MAX_JOINS:
+                self.joins += 1
                 text = self._joined(text, end, entry.until)
             values = entry.match(text)
             if values is None:
@@ -133,30 +176,31 @@ class _Scan:
             if not entry.fits(before):
                 continue
             matched = True
-            self._add(entry, attempt, line, values, before, proof)
-        if not matched and not line.quiet and ("Error" in line.text or "Exception" in line.text):
-            entry = _exception()
-            values = entry.match(line.text)
-            if values is not None and self.counts[len(self.attempts), entry.id] < MAX_HITS:
-                self._add(entry, attempt, line, values, "\n".join(self.before), proof)
+            if self.current.closed and entry.tier == 1 and _is_new(entry, values, self.current):
+                # A report after the last words of the start before: a log of several starts without their beginnings.
+                self._next(line.time, self.current.speculates)
+            self._add(entry, line, values, proof)
+        if not matched and not line.quiet and _exception() in candidates:
+            values = _exception().match(line.text)
+            if values is not None:
+                self._add(_exception(), line, values, proof)
 
-    def _add(
-        self, entry: Signature, attempt: Attempt, line: Line, values: dict[str, object], before: str, proof: Proof
-    ) -> None:
-        self.counts[len(self.attempts), entry.id] += 1
-        tier = entry.tier
-        if any(mark in line.text for mark in _HEALTHY):
+    def _add(self, entry: Signature, line: Line, values: dict[str, object], proof: Callable[[], Proof]) -> None:
+        if self.counts[entry.id] >= MAX_HITS or any(mark in line.text for mark in _HEALTHY):
             return
+        self.counts[entry.id] += 1
+        attempt, tier = self.current, entry.tier
         if any(mark in line.text for mark in _RETRIED):
             tier = max(tier, 3)
+        attempt.closed = attempt.closed or any(mark in line.text for mark in _LAST_WORDS)
         attempt.hits.append(
             Hit(
                 signature=entry,
                 order=self.order,
                 tier=tier,
                 values=values,
-                proof=proof,
-                before=before,
+                proof=proof(),
+                lines_before=tuple(self.before),
                 progress=attempt.progress,
                 drafter=attempt.drafter and not attempt.loaded,
                 started=attempt.started,
@@ -173,8 +217,11 @@ class _Scan:
         return "\n".join(joined)
 
 
-def _blocks(text: str) -> Iterator[tuple[int, str]]:
-    """Cut a text at line ends; a line longer than a block is a block of its own."""
+def _blocks(text: str) -> Iterator[tuple[int, str, int]]:
+    """Cut a text at line ends: where a block starts, the block, and its number of lines.
+
+    A line longer than a block is a block of its own, cut off where nothing is read any more.
+    """
     start, length = 0, len(text)
     while start < length:
         end = min(start + BLOCK_CHARS, length)
@@ -182,9 +229,19 @@ def _blocks(text: str) -> Iterator[tuple[int, str]]:
             cut = text.rfind("\n", start, end)
             if cut < 0:
                 cut = text.find("\n", end)
-            end = length if cut < 0 else cut + 1
-        yield start, text[start:end]
+                yield start, text[start : start + MAX_CHARS], 1
+                start = length if cut < 0 else cut + 1
+                continue
+            end = cut + 1
+        block = text[start:end]
+        yield start, block, block.count("\n") + (not block.endswith("\n"))
         start = end
+
+
+def _is_new(entry: Signature, values: dict[str, object], attempt: Attempt) -> bool:
+    """Whether a report differs from those of the same start: they are repeated by every process that hears of them."""
+    same = [hit for hit in attempt.hits if hit.signature.id == entry.id]
+    return not any(hit.values == values for hit in same) and any(hit.tier <= 2 for hit in attempt.hits)
 
 
 def _shown(text: str) -> str:

@@ -106,7 +106,7 @@ def to_gib(text: str) -> float | None:
     if unit == "" and value < 2**20:
         # Too small for bytes: a figure in GiB whose unit stands elsewhere in the message.
         return value
-    return round(value / 2**shift, 2)
+    return round(value / float(1 << shift), 2)
 
 
 def _float(text: str) -> float | None:

@@ -143,7 +143,11 @@ def _of(attempt: Attempt, hit: Hit, hits: Sequence[Hit]) -> Verdict:
     proving = [hit]
     for other in hits:
         same = other is not hit and other.signature.cause == cause and other.signature.id != hit.signature.id
-        if same or (other.signature.id in _OOM and hit.signature.cause in ("oom_load", "driver_oom") and other is not hit):
+        if same or (
+            other.signature.id in _OOM
+            and hit.signature.cause in ("oom_load", "oom_warmup", "driver_oom")
+            and other is not hit
+        ):
             proving.append(other)
             values = {**other.values, **values}
     stage = hit.signature.stage
@@ -219,7 +223,9 @@ def _from_noise(attempt: Attempt, verdict: Verdict, kernel: KernelLog, exit_code
     identity = verdict.hits[0].signature.id
     if kernel.killed or exit_code in KILLED:
         return Verdict(started_ok=False, cause="host_oom_killed", kernel=bool(kernel.killed))
-    failed = exit_code not in (None, 0) or any(hit.tier == 4 or hit.signature.id == "native-crash" for hit in attempt.hits)
+    failed = exit_code not in (None, 0) or any(
+        hit.tier == 4 or hit.signature.id == "native-crash" for hit in attempt.hits
+    )
     if identity == "platform" and attempt.past("config"):
         return _silent(attempt, kernel, exit_code, next((hit for hit in attempt.hits if hit.tier == 4), None))
     if failed or identity in ("nvmap", "platform"):

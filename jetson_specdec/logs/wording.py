@@ -18,16 +18,16 @@ _STEP = 0.05
 _CEILING = 0.90
 
 
-def findings_of(case: Case, every: Sequence[Judged]) -> tuple[Finding, ...]:
+def findings_of(case: Case, every: Sequence[Judged], total: int) -> tuple[Finding, ...]:
     """Return the cause in words, then what else was noticed."""
     verdict = case.verdict
     code = "JSD736" if verdict.started_ok is None else causes()[verdict.cause]["code"]
     found = [Finding.of(code, **{"cause": verdict.cause, **case.values})]
     if verdict.inner is not None:
         found.append(Finding.of(causes()[verdict.inner]["code"], **case.values))
-    if len(every) > 1:
+    if total > 1:
         failed = [each.verdict.cause for each in every if each.verdict.started_ok is False]
-        found.append(Finding.of("JSD740", attempts=len(every), causes=sorted(set(failed))))
+        found.append(Finding.of("JSD740", attempts=total, causes=sorted(set(failed))))
     found += _memory(case)
     if case.values.get("enforce_eager") is True and verdict.started_ok is True:
         found.append(Finding.of("JSD746"))
