@@ -98,7 +98,12 @@ class Policy:
     watchdog_floor_bytes: int = _rule(1 * 2**30, 0, 2**40, "half of the contract's 2 GiB", "judgement")
     cooldown_temperature_c: float = _rule(60.0, 20, 120, "well below the 95–105 °C throttle points", "judgement")
     cooldown_memory_band: float = _rule(0.02, 0, 1, "fraction of MemTotal", "judgement")
+    cooldown_seconds: int = _rule(600, 0, 86_400, "longest wait for temperature and memory", "judgement")
     ladder_tries: int = _rule(5, 0, 100, "bounds the number of launches", "judgement")
+    search_launches: int = _rule(3, 1, 20, _DESIGN)
+    """Launches with speculation to find k; those that prove it come on top."""
+    search_tolerance: float = _rule(0.015, 0, 0.5, "half of the 3 % the search aims for", "judgement")
+    max_spoilt_pairs: int = _rule(2, 0, 100, "pairs whose conditions differed and that are measured again", "judgement")
     drift_acceptance_drop: float = _rule(0.15, 0, 1, "absolute fall of the acceptance rate", "judgement")
     drift_throughput_drop: float = _rule(0.15, 0, 1, "relative fall of decode speed", "judgement")
 
