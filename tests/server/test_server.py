@@ -77,7 +77,7 @@ def test_secrets_stay_out_of_the_log(server, port, fake):
         assert key not in repr(one.address)
 
 
-def test_everything_it_started_goes_even_what_hides(server, port, marked, helpers):
+def test_everything_it_started_goes_even_what_hides(server, port, marked, tools):
     text = f"nohup setsid sleep 300 >/dev/null 2>&1 &\n(trap '' TERM; sleep 301) &\nvllm serve org/m --port {port}\n"
     one = server(text, grace_s=1)
     one.start()
@@ -198,8 +198,8 @@ def other(environ, port, tmp_path):
     process.wait()
 
 
-def test_a_server_in_the_way_is_named_and_not_touched(server, other, port, helpers):
-    helpers["until"](lambda: _listens(port))
+def test_a_server_in_the_way_is_named_and_not_touched(server, other, port, tools):
+    tools["until"](lambda: _listens(port))
     one = server(f"vllm serve org/m --port {port}")
     with pytest.raises(InTheWayError) as caught:
         one.start()
@@ -211,8 +211,8 @@ def test_a_server_in_the_way_is_named_and_not_touched(server, other, port, helpe
     assert not one.log_path.exists()
 
 
-def test_when_told_to_it_is_replaced_and_put_back(server, other, port, tmp_path, helpers):
-    helpers["until"](lambda: _listens(port))
+def test_when_told_to_it_is_replaced_and_put_back(server, other, port, tmp_path, tools):
+    tools["until"](lambda: _listens(port))
     one = server(f"vllm serve org/m --port {port}", replace=True)
     started = one.start()
     assert started.model == "org/m"
@@ -220,11 +220,11 @@ def test_when_told_to_it_is_replaced_and_put_back(server, other, port, tmp_path,
     assert one.stop().port_free
     assert len(list((tmp_path / "state").glob("*.json"))) == 1  # it still knows what to put back
     assert len(one.put_back()) == 1
-    helpers["until"](lambda: _listens(port))
+    tools["until"](lambda: _listens(port))
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/models", headers={"Authorization": "Bearer their-secret-key"}
     )
-    back = helpers["until"](lambda: _try(request))
+    back = tools["until"](lambda: _try(request))
     assert json.loads(back)["data"][0]["id"] == "org/other"
     assert not list((tmp_path / "state").glob("*.json"))
     again = server(f"vllm serve org/m --port {port}").in_the_way()
@@ -264,20 +264,20 @@ def _owner(environ, port, tmp_path):
     return process, process.stdout.readline().strip()
 
 
-def test_a_killed_owner_takes_its_server_along(environ, fake, port, tmp_path, marked, helpers):
+def test_a_killed_owner_takes_its_server_along(environ, fake, port, tmp_path, marked, tools):
     process, run_id = _owner(environ, port, tmp_path)
     with process.stdout:
         assert marked(run_id)
         process.kill()
         process.wait()
-        helpers["until"](lambda: not marked(run_id))
+        tools["until"](lambda: not marked(run_id))
     assert [state.run_id for state in leftovers(tmp_path / "state")] == [run_id]
     (done,) = restore(tmp_path / "state", grace_s=5)
     assert (done.run_id, done.failed) == (run_id, ())
     assert not list((tmp_path / "state").glob("*.json"))
 
 
-def test_restore_ends_what_a_killed_owner_and_keeper_left(environ, fake, port, tmp_path, marked, helpers):
+def test_restore_ends_what_a_killed_owner_and_keeper_left(environ, fake, port, tmp_path, marked, tools):
     process, run_id = _owner(environ, port, tmp_path)
     with process.stdout:
         keeper = json.loads((tmp_path / "state" / f"{run_id}.json").read_text())["keeper_pid"]
@@ -309,7 +309,7 @@ def test_the_start_of_a_living_program_is_no_leftover(server, port, tmp_path):
     [
         ("sudo sysctl -w vm.drop_caches=3\nvllm serve org/m\n", "JSE902"),
         ("vllm serve org/m --port $UNKNOWN_PORT\n", "JSE904"),
-        ("vllm serve org/m --uds /tmp/s.sock\n", "JSE905"),
+        ("vllm serve org/m --uds s.sock\n", "JSE905"),
         ("docker run -p 9000:9000 vllm/vllm-openai:v0.20.0 --model org/m\n", "JSE906"),
         ("docker exec theirs vllm serve org/m\n", "JSE909"),
         ("alias s='vllm serve org/m --port $X'\n", "JSE907"),

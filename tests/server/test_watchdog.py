@@ -64,7 +64,7 @@ def test_a_watchdog_stops_when_told_to(host):
     dog.stop()
 
 
-def test_a_candidate_that_takes_too_much_is_ended_and_the_diagnosis_says_so(server, port, fake, host, marked, helpers):
+def test_a_candidate_that_takes_too_much_is_ended_and_the_diagnosis_says_so(server, port, fake, host, marked, tools):
     class Greedy(type(host)):
         """The memory runs out as soon as the engine has begun."""
 
@@ -89,13 +89,13 @@ def test_a_candidate_that_takes_too_much_is_ended_and_the_diagnosis_says_so(serv
     assert diagnose(one.log_path.read_text()).cause == "watchdog_stopped"
 
 
-def test_a_serving_candidate_is_watched_too(server, port, host, marked, helpers):
+def test_a_serving_candidate_is_watched_too(server, port, host, marked, tools):
     one = server(f"vllm serve org/m --port {port}")
     one.start()
     assert urllib.request.urlopen(f"{one.root_url}/health").status == 200
     host.available_gib = 0.1
-    helpers["until"](lambda: not marked(one.run_id))
-    helpers["until"](lambda: not one.running)
+    tools["until"](lambda: not marked(one.run_id))
+    tools["until"](lambda: not one.running)
     assert one.watchdog.breach.available_bytes < GIB
     found = diagnose(one.log_path.read_text())
     assert found.cause == "watchdog_stopped"
