@@ -47,6 +47,8 @@ def board_findings(device: Device, context: Mapping[str, Any]) -> list[Finding]:
             findings.append(Finding.of("JSD110", name=family.name, modules=members))
         if device.speculation_allowed == "no":
             findings.append(Finding.of("JSD150", name=family.name))
+        if "igx" in str(context["model_text"] or "").casefold():
+            findings.append(Finding.of("JSD106", name=context["model_text"]))
     discrete = context["discrete"]
     if discrete is not None:
         findings.append(Finding.of("JSD105", **discrete))

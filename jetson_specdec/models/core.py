@@ -178,7 +178,7 @@ class TargetIdentity:
             `unknown`.
         config: the model's `config.json` where a local one was read.
         confidence: how sure that is (`high`: the recipe or a hub cache names the repository; `medium`: a folder's name
-            or a naming convention does), or None.
+            or a naming convention does; `low`: another organisation's copy under the original's name), or None.
         head: the drafter's repository that was named as the model (`how` is then `speculators`), or None.
         remarks: words for what was noticed: `alias`, `renamed`, `gguf`, `object-store`, `ambiguous`,
             `third-party-copy`, `config-disagrees`.

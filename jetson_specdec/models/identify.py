@@ -60,7 +60,14 @@ def identify_target(
         found = _look(served, locator) if served else Found()
         identity = _from_id(named, catalog) if is_repository_id(named) else _from_names([named], catalog)
         how = identity.how if identity.how == "speculators" else "named"
-        return evolve(identity, served=served or named, how=how, config=found.config, looked_in=found.looked_in, folder=found.folder)
+        return evolve(
+            identity,
+            served=served or named,
+            how=how,
+            config=found.config,
+            looked_in=found.looked_in,
+            folder=found.folder,
+        )
     if not served or "\0" in served:
         return TargetIdentity(served=served)
     if is_uri(served):
@@ -120,7 +127,17 @@ def _from_id(id: str, catalog: Catalog) -> TargetIdentity:
     stem, precision = catalog.rows.strip_copy_suffix(id.partition("/")[2])
     likely = catalog.bases_named(stem)
     if likely and head is None:
-        return evolve(identity, precision=precision, near_misses=likely, remarks=("third-party-copy",))
+        # Somebody else's copy under the original's very name: most are plain copies, a fine-tune usually says so.
+        sole = likely[0] if len(likely) == 1 else None
+        return evolve(
+            identity,
+            base=sole,
+            precision=precision,
+            how="variant" if sole else identity.how,
+            confidence="low" if sole else identity.confidence,
+            near_misses=likely,
+            remarks=("third-party-copy",),
+        )
     return evolve(identity, near_misses=catalog.near_misses(id, kind="target"))
 
 
@@ -151,7 +168,8 @@ def _from_folder(path: str, catalog: Catalog) -> TargetIdentity:
     unknown = TargetIdentity(served=path)
     if pair is not None:
         identity = _from_id(pair, catalog)
-        if identity.base is not None:
+        # `/models/Qwen3-8B` is no organisation's copy: its last name alone is looked at below.
+        if identity.base is not None and "third-party-copy" not in identity.remarks:
             how = identity.how if identity.how == "speculators" else "path_name"
             return evolve(identity, how=how, confidence="medium")
     if bare is None:

@@ -8,7 +8,15 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
-__all__ = ["close_ids", "folder_names", "id_in_cache_path", "is_gguf", "is_repository_id", "is_uri"]
+__all__ = [
+    "close_ids",
+    "folder_names",
+    "id_in_cache_path",
+    "is_gguf",
+    "is_repository_id",
+    "is_uri",
+    "says_mixture_of_experts",
+]
 
 # Words that people add to a name although the repository has none of them.
 _HABITUAL: Final = frozenset({"instruct", "chat", "it", "hf"})
@@ -25,8 +33,10 @@ def _pattern(name: str) -> re.Pattern[str]:
         "gguf": r"\.gguf$|[-_.]gguf(?:$|[:/])|:(?:I?Q\d\w*|F16|BF16|F32)$",
         "uri": r"^[a-z][a-z0-9+.-]*://",
         "word": r"[a-z]+",
+        "moe": r"\d[bm]-a\d+(?:\.\d+)?[bm](?![a-z])|\d+x\d+(?:\.\d+)?b(?![a-z])|b-\d+e(?![a-z])"
+        r"|(?<![a-z])o?l?moe(?![a-z])|-moe-|gpt-oss|mixtral|deepseek-(?:v[234]|r1(?!-distill))|kimi-k\d|minimax-m\d|glm-4\.[567]",
     }
-    return re.compile(patterns[name], re.IGNORECASE if name == "gguf" else 0)
+    return re.compile(patterns[name], re.IGNORECASE if name in ("gguf", "moe") else 0)
 
 
 def is_repository_id(text: str) -> bool:
@@ -106,3 +116,15 @@ def _adds_a_word(text: str, other: str) -> bool:
     words = [word for word in _pattern("word").findall(text) if len(word) > 1]
     theirs = _pattern("word").findall(other)
     return any(all(SequenceMatcher(None, word, their).ratio() < 0.7 for their in theirs) for word in words)
+
+
+def says_mixture_of_experts(id: str) -> bool | None:
+    """Whether a name says that the model is a mixture of experts; None where it says nothing either way.
+
+    Publishers write the active parameters (`30B-A3B`), the experts (`8x7B`, `17B-16E`), or the word itself.
+
+    >>> says_mixture_of_experts("Qwen/Qwen3-Next-80B-A3B-Instruct-FP8")
+    True
+    """
+    name = id.partition("/")[2] or id
+    return True if _pattern("moe").search(name) is not None else None

@@ -105,6 +105,10 @@ def _decode_share(situation: Situation) -> list[Finding]:
     from jetson_specdec.measurements import decode_share
 
     policy, share = situation.policy, decode_share(situation.baseline)
+    measured, base = situation.baseline_base, situation.identity.base
+    if measured is not None and base is not None and measured != base:
+        # Times of another model say nothing about this one, so nothing is decided on them.
+        return [Finding.of("JSD529", measured=situation.baseline.model, served=situation.identity.id or base)]
     if share is None:
         return [Finding.of("JSD535")]
     if share < policy.decode_share_none:

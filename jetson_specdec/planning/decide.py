@@ -44,6 +44,8 @@ def decide(situation: Situation, *, strategies: Sequence[Strategy] | None = None
     asked = ordered(default_strategies() if strategies is None else strategies)
     draft = _Draft(situation)
     broken = checks.broken(situation)
+    if situation.command.serve_form == "other":
+        return draft.unchanged("refuse", (*broken, *situation.device.findings), _reject_all(asked, broken))
     found = [*situation.device.findings, *checks.doubled_entrypoint(situation)]
     found += [*notes.about_target(situation), *notes.about_utilization(situation), *notes.about_flags(situation)]
     if _blocking(broken):
@@ -111,7 +113,7 @@ def _unfit(situation: Situation, proposal: Proposal) -> Finding | None:
         support = method_support(method, situation.release, situation.model_type)
         if support.state == "unsupported":
             return support.finding or Finding.of("JSD548", method=method, since=support.since)
-    parallel = situation.flags.tensor_parallel_size
+    parallel = situation.flags.tensor_parallel_size or 1
     found = [
         *validate_config(config, situation.release, target_tensor_parallel_size=parallel),
         *pair_findings(situation, proposal),
@@ -156,6 +158,11 @@ class _Draft:
         config = dict(proposal.config or {})
         before = situation.flags.gpu_memory_utilization
         findings = [*found, *proposal.findings, *memory.findings]
+        if situation.config is not None and not situation.config.found:
+            # What stands in that file is not known, speculation may be among it: nothing is added blindly.
+            named, looked_in = situation.config.named, list(situation.config.looked_in)
+            blind = Finding.of("JSD574", severity=Severity.BLOCKING, path=named, looked_in=looked_in)
+            return self.unchanged("refuse", [*found, blind], {**rejected, proposal.strategy: blind}, memory)
         offline = [each for each in proposal.downloads if situation.offline and each.cached is not True]
         findings += [Finding.of("JSD576", repo=each.repo) for each in offline]
         set_flags = {} if memory.value is None else {"gpu-memory-utilization": memory.value}

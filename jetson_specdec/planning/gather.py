@@ -135,16 +135,18 @@ def gather(
         head_near_misses=catalog.near_misses(wishes.head, kind="head") if wishes.head else (),
         concurrency=wishes.concurrency,
         baseline=wishes.baseline,
+        baseline_base=_base_of(wishes.baseline, catalog),
         mem_tune=wishes.mem_tune,
         offline=offline,
         policy=policy,
     )
+    _check_wishes(wishes, situation, catalog)
     situation = _with_speculator(situation, catalog)
     situation = _with_local_drafter(situation, wishes.head or wishes.draft, host)
     if not offline:
         return situation
     repos = {head.id for head in heads} | {pair.draft for pair in pairs}
-    repos |= {name for name in (wishes.head, wishes.draft) if name}
+    repos |= {name for name in (wishes.head, wishes.draft, speculation.model) if name}
     return evolve(situation, cached=_cached(repos, command, host))
 
 
@@ -158,6 +160,11 @@ def release_of(command: ServeCommand, named: str | None) -> EngineRelease:
         return evolve(release, distribution=from_image.distribution, floating=from_image.floating)
     words = [arg.value for arg in command.args if arg.value is not None and arg.value.startswith("-")]
     return from_flags(words, from_image)
+
+
+def _base_of(report: BenchReport | None, catalog: Catalog) -> str | None:
+    record = catalog.target(report.model) if report is not None and report.model else None
+    return record.id if record is not None else None
 
 
 def _identify(
@@ -224,11 +231,51 @@ def _with_speculator(situation: Situation, catalog: Catalog) -> Situation:
     """Say whether the drafter that the recipe already uses is one the catalogue knows."""
     speculation = situation.speculation
     model = speculation.model
-    if not speculation.active or model is None or model.startswith(("/", ".", "~")) or "/" not in model:
+    if not speculation.active:
+        model = situation.draft_wanted
+    if model is None or model.startswith(("/", ".", "~")) or "/" not in model:
+        return situation
+    record = catalog.target(model)
+    situation = evolve(
+        situation,
+        drafter_vocab=record.vocab_size if record is not None else None,
+        drafter_bytes=record.weight_bytes.get("bf16") if record is not None else None,
+    )
+    if not speculation.active:
         return situation
     known = catalog.knows(model)
     near = () if known else catalog.near_misses(model, kind="head")
-    return evolve(situation, speculator_known=known, speculator_near_misses=near)
+    return evolve(
+        situation,
+        speculator_known=known,
+        speculator_near_misses=near,
+        speculator_head=catalog.head(model),
+    )
+
+
+def _check_wishes(wishes: Wishes, situation: Situation, catalog: Catalog) -> None:
+    """Check what the user named against the catalogue and the recipe.
+
+    Raises:
+        OptionError: it contradicts the recipe, or is another kind of thing than the option asks for.
+        CatalogueError: a named target that nothing is known of, with nothing named to draft for it.
+    """
+    from jetson_specdec.errors import CatalogueError
+
+    identity = situation.identity
+    base = identity.base
+    if wishes.target is not None:
+        if base is None and wishes.head is None and wishes.draft is None and identity.folder is None:
+            raise CatalogueError("JSE510", target=wishes.target, near=list(catalog.near_misses(wishes.target)))
+        told = catalog.target(situation.flags.model) if situation.flags.model is not None else None
+        if told is not None and base is not None and told.id != base:
+            raise OptionError("JSE514", target=wishes.target, served=situation.flags.model)
+    if wishes.draft is not None and base is not None and wishes.draft in (base, identity.id):
+        raise OptionError("JSE515", draft=wishes.draft)
+    if wishes.draft is not None and catalog.head(wishes.draft) is not None:
+        raise OptionError("JSE516", draft=wishes.draft)
+    if wishes.head is not None and catalog.head(wishes.head) is None and catalog.target(wishes.head) is not None:
+        raise OptionError("JSE517", head=wishes.head)
 
 
 def _with_local_drafter(situation: Situation, wanted: str | None, host: Host) -> Situation:

@@ -17,7 +17,7 @@ __all__ = ["about_existing", "about_flags", "about_target", "about_utilization"]
 
 def about_target(situation: Situation) -> tuple[Finding, ...]:
     """Say what could not be learnt about the model that is served, and what kind of model it is."""
-    identity, record, profile = situation.identity, situation.record, situation.profile
+    identity, record = situation.identity, situation.record
     found: list[Finding] = []
     if identity.id is None and identity.base is None:
         if identity.served is None and situation.flags.model_reading.state == "absent":
@@ -26,19 +26,28 @@ def about_target(situation: Situation) -> tuple[Finding, ...]:
             found.append(Finding.of("JSD560", served=identity.served, looked_in=list(identity.looked_in)))
     if identity.folder is not None:
         found.append(Finding.of("JSD577", served=identity.served, folder=identity.folder))
+    if "third-party-copy" in identity.remarks and identity.base is not None:
+        found.append(Finding.of("JSD567", served=identity.id, base=identity.base))
     if identity.near_misses and identity.base is None:
         found.append(Finding.of("JSD564", served=identity.served, near=list(identity.near_misses)))
-    moe = record.moe if record is not None and record.moe is not None else _profile_moe(profile)
-    if moe:
+    if _mixture_of_experts(situation):
         found.append(Finding.of("JSD561", target=identity.base or identity.id))
     if record is not None and record.multimodal:
         found.append(Finding.of("JSD565", target=identity.base or identity.id))
     return tuple(found)
 
 
-def _profile_moe(profile: object) -> bool | None:
-    moe = getattr(profile, "moe", None)
-    return None if profile is None else moe is not None and moe is not False
+def _mixture_of_experts(situation: Situation) -> bool | None:
+    """Whether the target is one: by its config, else the catalogue, else its name; None where nothing tells."""
+    from jetson_specdec.models.naming import says_mixture_of_experts
+
+    identity, record, profile = situation.identity, situation.record, situation.profile
+    if identity.config is not None and profile is not None:
+        return profile.moe is not None
+    if record is not None and record.moe is not None:
+        return record.moe
+    name = identity.base or identity.id
+    return says_mixture_of_experts(name) if name is not None else None
 
 
 def about_flags(situation: Situation) -> tuple[Finding, ...]:
@@ -48,7 +57,7 @@ def about_flags(situation: Situation) -> tuple[Finding, ...]:
     if situation.config is not None and situation.config.found and situation.config.path is not None:
         found.append(Finding.of("JSD578", named=situation.config.named, path=situation.config.path))
     eager = flags.get("enforce-eager")
-    if flags.enforce_eager or eager.state == "unresolved":
+    if flags.enforce_eager or (eager.state == "unresolved" and eager.occurrence is not None):
         found.append(Finding.of("JSD562", optional=bool(eager.occurrence and eager.occurrence.optional)))
     if flags.enable_lora:
         found.append(Finding.of("JSD563"))
@@ -68,7 +77,8 @@ def about_utilization(situation: Situation) -> tuple[Finding, ...]:
             return (Finding.of("JSD513"),)
         code = "JSD509" if assumed else "JSD514"
         return (Finding.of(code, default=default, release=situation.release.version),)
-    if reading.state == "unresolved":
+    unread = situation.config is not None and not situation.config.found and reading.occurrence is None
+    if reading.state == "unresolved" and not unread:
         return (Finding.of("JSD515", written=reading.text),)
     return ()
 
@@ -88,11 +98,29 @@ def about_existing(situation: Situation) -> tuple[Finding, ...]:
     if speculation.config is not None:
         from jetson_specdec.engine.speculative import validate_config
 
-        parallel = situation.flags.tensor_parallel_size
+        parallel = situation.flags.tensor_parallel_size or 1
         found += validate_config(speculation.config, situation.release, target_tensor_parallel_size=parallel)
+    found += _existing_pair(situation)
     k, usual = speculation.num_speculative_tokens, usual_k(situation)
     if k is not None and speculation.method in ("eagle3", "draft_model") and k != usual:
         found.append(Finding.of("JSD524", k=k, usual=usual, family=situation.device.family))
     if situation.speculator_known is False and speculation.method == "eagle3":
         found.append(Finding.of("JSD543", head=speculation.model, near=list(situation.speculator_near_misses)))
     return tuple(found)
+
+
+def _existing_pair(situation: Situation) -> list[Finding]:
+    """Say what the catalogue knows against the drafter that is already there."""
+    speculation, identity, record = situation.speculation, situation.identity, situation.record
+    model, head = speculation.model, situation.speculator_head
+    found: list[Finding] = []
+    if head is not None and identity.base is not None and head.target not in (identity.base, identity.id):
+        found.append(Finding.of("JSD544", head=head.id, made_for=head.target, target=identity.base))
+    vocab = record.vocab_size if record is not None else None
+    if speculation.method == "draft_model" and vocab is not None and situation.drafter_vocab not in (None, vocab):
+        values = {"target": identity.base, "target_vocab": vocab, "draft_vocab": situation.drafter_vocab}
+        found.append(Finding.of("JSD526", draft=model, **values))
+    remote = model is not None and not model.startswith(("/", ".", "~")) and "/" in model
+    if remote and situation.offline and situation.cached.get(model or "") is not True:
+        found.append(Finding.of("JSD576", repo=model))
+    return found

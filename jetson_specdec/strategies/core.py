@@ -71,8 +71,12 @@ class Situation:
         head_near_misses: known ids that look like `head_wanted`.
         speculator_near_misses: the same for the drafter that the recipe already uses.
         speculator_known: whether the drafter the recipe already uses is in the catalogue; None where there is none.
+        speculator_head: the catalogue's entry for the head that the recipe already uses, or None.
+        drafter_vocab: vocabulary size of the draft model that is named or already used, where the catalogue knows it.
+        drafter_bytes: its weights in bf16, where the catalogue knows them.
         concurrency: requests at once the owner cares about.
         baseline: a benchmark of the recipe as it is, or None.
+        baseline_base: the model the baseline was measured with, as the catalogue knows it, or None.
         mem_tune: what `jetson-inference-mem-tune` advised, or None.
         offline: whether the recipe forbids downloads (`HF_HUB_OFFLINE` and the like).
         cached: repository id → whether it is in the model cache the recipe uses; a missing key is "not looked up".
@@ -100,8 +104,12 @@ class Situation:
     head_near_misses: tuple[str, ...] = ()
     speculator_near_misses: tuple[str, ...] = ()
     speculator_known: bool | None = None
+    speculator_head: Head | None = None
+    drafter_vocab: int | None = None
+    drafter_bytes: int | None = None
     concurrency: int = 1
     baseline: BenchReport | None = None
+    baseline_base: str | None = None
     mem_tune: MemTune | None = None
     offline: bool = False
     cached: Mapping[str, bool] = field(factory=dict)

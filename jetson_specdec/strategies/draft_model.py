@@ -93,6 +93,9 @@ class DraftModelStrategy:
     def _wanted(self, situation: Situation, wanted: str) -> Proposal | Refusal:
         pair = situation.draft_record
         if pair is None:
+            unfit = self._unfit(situation, wanted)
+            if unfit is not None:
+                return Refusal(strategy=self.name, reason=unfit)
             proposal = self._with(situation, wanted, None)
             if situation.drafter_profile is not None:
                 return proposal  # its files are at hand: the pair is checked with them
@@ -115,6 +118,20 @@ class DraftModelStrategy:
                 Finding.of("JSD552", target=pair.target, draft=pair.draft, why=pair.why_not)
             )
         return proposal
+
+    def _unfit(self, situation: Situation, wanted: str) -> Finding | None:
+        """Why a draft that is no known pair cannot serve, as far as the catalogue knows both models."""
+        record = situation.record
+        target = situation.identity.base or situation.identity.id
+        vocab = record.vocab_size if record is not None else None
+        if vocab is not None and situation.drafter_vocab is not None and vocab != situation.drafter_vocab:
+            return Finding.of(
+                "JSD551", target=target, drafts=[wanted], target_vocab=vocab, draft_vocab=situation.drafter_vocab
+            )
+        size = record.weight_bytes.get("bf16") if record is not None else None
+        if size is not None and situation.drafter_bytes is not None and situation.drafter_bytes >= size:
+            return Finding.of("JSD552", target=target, draft=wanted, why="draft-too-large")
+        return None
 
     def _with(self, situation: Situation, draft_id: str, pair: DraftPair | None) -> Proposal:
         k, why_k = start_k(situation)

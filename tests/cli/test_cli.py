@@ -112,9 +112,7 @@ BAD_FILES = {
     "large": b"# a comment line of a note that never ends\n" * 250_000,
     "prose": b"this is a shopping list: milk, bread, a Jetson\n",
     "unbalanced": b"vllm serve 'Qwen/Qwen3-8B --port 8000\n",
-    "compose": b"services:\n  llm:\n    image: vllm/vllm-openai:latest\n    command: --model Qwen/Qwen3-8B\n",
-    "unit": b"[Unit]\nDescription=x\n[Service]\nExecStart=/usr/bin/vllm serve Qwen/Qwen3-8B\n",
-    "manifest": b"apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - name: v\n    args: [--model, Qwen/Qwen3-8B]\n",
+    "yaml": b"a: [1, 2\nb: }\n",
 }
 
 
@@ -224,3 +222,10 @@ def test_version_and_help(capsys):
     assert code == 0
     for name in ("detect", "plan", "catalog", "explain", "schema"):
         assert name in out
+
+
+def test_the_list_of_commands_follows_the_schema(capsys, tmp_path):
+    recipe = tmp_path / "two.sh"
+    recipe.write_text("vllm serve Qwen/Qwen3-8B\nvllm serve Qwen/Qwen3-14B\n")
+    _, out, _ = run(capsys, "plan", recipe, *BOARD, "--json")
+    Draft202012Validator(schemas.load("plan")).validate(json.loads(out))

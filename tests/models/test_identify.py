@@ -86,11 +86,47 @@ def test_alias_and_older_name_keep_the_spelling_of_the_recipe():
     assert (older.base, older.precision, older.remarks) == ("meta-llama/Llama-3.1-8B-Instruct", "nvfp4", ("renamed",))
 
 
-@pytest.mark.parametrize("served", ["someone/Qwen3-8B-AWQ", "someone/Llama-3.1-8B-Instruct"])
-def test_a_stranger_s_copy_is_not_taken_for_the_model(served):
+@pytest.mark.parametrize(
+    ("served", "base"),
+    [
+        ("someone/Qwen3-8B-AWQ", "Qwen/Qwen3-8B"),
+        ("someone/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("unsloth/gpt-oss-20b", "openai/gpt-oss-20b"),
+        ("LLM-Research/Meta-Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"),
+    ],
+)
+def test_a_copy_under_the_very_name_is_taken_for_one_with_low_confidence(served, base):
     identity = identify_target(served)
-    assert (identity.id, identity.base, identity.remarks) == (served, None, ("third-party-copy",))
-    assert len(identity.near_misses) == 1
+    assert (identity.id, identity.base, identity.remarks) == (served, base, ("third-party-copy",))
+    assert identity.confidence == "low"
+
+
+@pytest.mark.parametrize(
+    "served", ["someone/Qwen3-8B-uncensored", "someone/my-Qwen3-8B", "someone/Qwen3-8B-Chinese-AWQ"]
+)
+def test_a_fine_tune_s_name_is_not_a_copy(served):
+    assert identify_target(served).base is None
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("google/gemma-4-26B-A4B-it", True),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", True),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", True),
+        ("Qwen/Qwen1.5-MoE-A2.7B-Chat", True),
+        ("allenai/OLMoE-1B-7B-0924", True),
+        ("ibm-granite/granite-3.1-1b-a400m-instruct", True),
+        ("Qwen/Qwen3-8B", None),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", None),
+        ("acme/smoelle-7b", None),
+    ],
+)
+def test_names_that_say_mixture_of_experts(name, says):
+    from jetson_specdec.models.naming import says_mixture_of_experts
+
+    assert says_mixture_of_experts(name) is says
 
 
 def test_serving_a_speculators_head_serves_its_target():
