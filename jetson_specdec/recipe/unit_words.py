@@ -58,7 +58,16 @@ def split_unit(chars: Sequence[Char]) -> UnitSplit:
         at = stop
     if first >= 0:
         words.append((tuple(current), chars[first].start, chars[-1].end, quoted))
+    words = [_semicolon(word) for word in words]
     return UnitSplit(tuple(words), chars[opened].start if quote else -1)
+
+
+def _semicolon(word: tuple[tuple[Char, ...], int, int, bool]) -> tuple[tuple[Char, ...], int, int, bool]:
+    r"""Read `\;` of its own as the semicolon that does not begin another command."""
+    chars, start, end, quoted = word
+    if quoted or text_of(chars) != "\\;" or end - start != 2:
+        return word
+    return (chars[0]._replace(text=";", end=end),), start, end, quoted
 
 
 def _escape(text: str, at: int) -> tuple[str, int]:

@@ -18,6 +18,7 @@ CONFIG = "# for the arm\nmodel: a/b\ngpu_memory_utilization: 0.8\ntrust-remote-c
 COMPOSE = "services:\n  llm:\n    image: vllm/vllm-openai:latest\n    command: [a/b]\n"
 UNIT = "[Unit]\nDescription=x\n\n[Service]\nExecStart=/usr/bin/vllm serve a/b\n"
 MANIFEST = "apiVersion: apps/v1\nkind: Deployment\nspec:\n  template: {}\n"
+MANIFEST_SERVES = "kind: Pod\nspec:\n  containers:\n  - {name: x, image: vllm/vllm-openai, args: [--model, a/b]}\n"
 PYTHON = 'from vllm import LLM\nllm = LLM(model="a/b", speculative_config={"method": "ngram"})\n'
 MEM_TUNE = json.dumps({"runtime": "vllm", "launch_flags": ["--gpu-memory-utilization=0.7"]})
 
@@ -55,21 +56,22 @@ def test_the_form_is_told_from_the_content(text, form):
 
 
 @pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        (COMPOSE, "docker compose"),
-        (UNIT, "systemd unit"),
-        (MANIFEST, "Kubernetes manifest"),
-        (PYTHON, "Python program"),
-    ],
+    ("text", "form"), [(COMPOSE, "compose"), (UNIT, "unit"), (PYTHON, "python"), (MANIFEST_SERVES, "manifest")]
 )
-def test_forms_of_a_later_release_are_named(tmp_path, text, name):
+def test_other_forms_are_read_under_any_name(tmp_path, text, form):
     path = tmp_path / "serve.sh"
     path.write_text(text)
+    recipe = load_recipe(path)
+    assert (recipe.form, recipe.path, recipe.text) == (form, str(path), text)
+    assert ServeFlags.read(recipe.commands[0]).model == "a/b"
+
+
+def test_a_manifest_that_serves_nothing_is_declined_by_name(tmp_path):
+    path = tmp_path / "serve.sh"
+    path.write_text(MANIFEST)
     with pytest.raises(RecipeSyntaxError) as caught:
         load_recipe(path)
-    assert name in str(caught.value)
-    assert "shell" in str(caught.value)
+    assert "Kubernetes manifest" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
