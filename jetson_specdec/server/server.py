@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from jetson_specdec.errors import InTheWayError, ServerError, StartFailed
+from jetson_specdec.findings import Finding
 from jetson_specdec.host import Host, LocalHost
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
 from jetson_specdec.server.back import wait_until_back
@@ -22,6 +23,7 @@ from jetson_specdec.server.core import Started, Stopped
 from jetson_specdec.server.failure import Failure, kernel_log, refine, uptime
 from jetson_specdec.server.launch import MARKER, Launch
 from jetson_specdec.server.opening import Opened, open_recipe, write_private
+from jetson_specdec.server.others import other_servers
 from jetson_specdec.server.vigil import Vigil
 from jetson_specdec.server.watchdog import MemorySample, Watchdog, read_memory
 
@@ -173,6 +175,7 @@ class Server:
         if self._kept is not None:
             raise ServerError("JSE931", base_url=self.base_url)
         self._make_room()
+        others = other_servers(self.run_id)
         self._before = read_memory(self._host)
         self._boot_s = uptime(self._host)
         started_at = time.monotonic()
@@ -182,7 +185,7 @@ class Server:
             ready_s = time.monotonic() - started_at
             answer = self._first_completion(model)
         except Failure as failure:
-            raise self._failed(failure) from None
+            raise self._failed(failure, others) from None
         except BaseException:
             self._end(firm=True)
             raise
@@ -204,7 +207,7 @@ class Server:
             available_before_bytes=self._before.available_bytes,
             available_after_bytes=after.available_bytes,
             lowest_available_bytes=self._watchdog.lowest_available_bytes if self._watchdog is not None else None,
-            findings=self.launch.findings,
+            findings=(*self.launch.findings, *others),
         )
 
     def _make_room(self) -> None:
@@ -305,7 +308,7 @@ class Server:
 
     # --- failing ------------------------------------------------------------------------------------------------------
 
-    def _failed(self, failure: Failure) -> StartFailed:
+    def _failed(self, failure: Failure, others: tuple[Finding, ...]) -> StartFailed:
         """End everything, say why, and return the error."""
         from jetson_specdec.server.running import note
 
@@ -332,6 +335,7 @@ class Server:
             breach=self._watchdog.breach if self._watchdog is not None else None,
             policy=self._policy,
         )
+        diagnosis = evolve(diagnosis, findings=(*diagnosis.findings, *others))
         return StartFailed(
             "JSE932", diagnosis=diagnosis, log_path=str(self.log_path), cause=diagnosis.cause, remedy=diagnosis.remedy
         )

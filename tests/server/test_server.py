@@ -15,6 +15,7 @@ import pytest
 
 from jetson_specdec.errors import InTheWayError, LaunchError, ServerError, StartFailed
 from jetson_specdec.server import leftovers, restore
+from jetson_specdec.server.others import is_engine
 
 SPEC = """--speculative-config '{"method": "draft_model", "model": "org/draft", "num_speculative_tokens": 3}'"""
 
@@ -242,6 +243,31 @@ def _try(request):
             return answer.read()
     except OSError:
         return None
+
+
+def test_another_server_elsewhere_is_named(server, other, port, tools):
+    tools["until"](lambda: _listens(port))
+    one = server(f"vllm serve org/m --port {tools['free_port']()}")
+    started = one.start()
+    found = [finding for finding in started.findings if finding.topic == "other-server"]
+    assert other.pid in [finding.values["pid"] for finding in found]
+    assert started.pid not in [finding.values["pid"] for finding in found]
+    one.stop()
+    assert other.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "engine"),
+    [
+        (["/usr/bin/python3", "/usr/local/bin/vllm", "serve", "m"], True),
+        (["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "m"], True),
+        (["vllm", "bench", "serve"], False),
+        (["grep", "vllm serve"], False),
+        ([], False),
+    ],
+)
+def test_what_an_engine_looks_like(argv, engine):
+    assert is_engine(argv) is engine
 
 
 # --- when we are killed -----------------------------------------------------------------------------------------------
