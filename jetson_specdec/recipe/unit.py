@@ -243,7 +243,7 @@ def _noticed(text: str, words: Sequence[Word], unit: _Unit, line: int) -> list[F
     findings: list[Finding] = []
     for word in words[1:]:
         value = word.value or ""
-        if _SHELL_WORD.match(value) and not any(char.isspace() for char in value):
+        if word.style == "bare" and _SHELL_WORD.match(value):
             findings.append(Finding.of("JSD231", line=line_of(text, word.start), word=value[:40]))
     unknown = any(char.text == HOLE for word in words for char in word.chars)
     if unknown and unit.unread:
