@@ -159,9 +159,16 @@ class RemoveArgs:
 
 @frozen(kw_only=True)
 class AppendArgs:
-    """Put words behind the last argument of the command, in the style of the recipe (own line, indentation)."""
+    """Put words behind the last argument of the command, in the style of the recipe (own line, indentation).
+
+    Attributes:
+        values: the words.
+        before: index of the argument to put them in front of, or of one that is written in the same word; None
+            puts them last.
+    """
 
     values: tuple[str, ...]
+    before: int | None = None
 
 
 ArgEdit = ReplaceArg | RemoveArgs | AppendArgs

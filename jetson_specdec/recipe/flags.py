@@ -173,8 +173,22 @@ class ServeFlags:
 
     @property
     def utilization(self) -> Reading:
-        """`--gpu-memory-utilization` as a fraction; `invalid` outside 0 < x ≤ 1 (vLLM 0.32 `config/cache.py`)."""
-        return _typed(self.get("gpu-memory-utilization"), _fraction)
+        """`--gpu-memory-utilization` as a fraction; `invalid` outside 0 < x ≤ 1 (vLLM 0.32 `config/cache.py`).
+
+        Not seen is `unresolved`, not `absent`, where words from outside the recipe may set it (`opaque`).
+        """
+        reading = _typed(self.get("gpu-memory-utilization"), _fraction)
+        if reading.state == "absent" and self.opaque:
+            return Reading(state="unresolved", text=shown(self.command.args[self.opaque[0]]), origin="cli")
+        return reading
+
+    @property
+    def opaque_from(self) -> int | None:
+        """Index of the first word from which words of the outside may follow, with the flag it stands behind."""
+        if not self.opaque:
+            return None
+        at = min(self.opaque)
+        return next((one.first for one in self.occurrences if one.origin == "cli" and one.first < at <= one.last), at)
 
     @property
     def gpu_memory_utilization(self) -> float | None:

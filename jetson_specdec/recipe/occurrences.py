@@ -101,7 +101,7 @@ class Walk:
     occurrences: tuple[Occurrence, ...]
     positionals: tuple[int, ...]
     opaque: tuple[int, ...]
-    """Unresolved words that may be anything (an array, an unquoted variable)."""
+    """Unresolved words that may be anything (an array, an unquoted variable), also behind a flag that takes words."""
     separator: int | None = None
     """Where a bare `--` stands."""
 
@@ -127,6 +127,12 @@ def _flag_text(arg: Arg) -> tuple[str, bool]:
     if not equals or any(sign in name for sign in "$`("):
         return "", True
     return f"{name}=", True
+
+
+def _holds_flags(arg: Arg) -> bool:
+    """Whether an unknown word is written as one that holds several: `"$@"`, `"${X[@]}"`, `$EXTRA_ARGS`."""
+    plural = ("ARGS", "OPTS", "OPTIONS", "FLAGS", "PARAMS", "EXTRA", "EXTRAS")
+    return "@" in arg.raw or "*" in arg.raw or any(name.upper().endswith(plural) for name in arg.unresolved)
 
 
 def _is_number(word: str) -> bool:
@@ -173,7 +179,7 @@ class _Reader:
             arg = self.args[index]
             word, unknown_value = _flag_text(arg)
             if not word and arg.value is None:
-                anything = arg.splices and (index > 0 or "@" in arg.raw or "*" in arg.raw)
+                anything = arg.splices and (index > 0 or _holds_flags(arg))
                 (self.opaque if anything else self.positionals).append(index)
                 index += 1
             elif word == "--" and self.separator is None:
@@ -200,6 +206,12 @@ class _Reader:
         # `--flag.key+ a,b` appends to a list; the sign is kept in the key.
         key = f"{match.key}+" if match.key is not None and head.endswith("+") else match.key
         taken = self.values_of(index, match)
+        for number, at in enumerate(taken):
+            value = self.args[at]
+            # `--dtype $X` means one word; behind a flag with several values, or with none, the rest may be flags
+            several = number > 0 or (match.key is None and match.arity not in ("one", "many"))
+            if value.value is None and value.splices and (several or _holds_flags(value)):
+                self.opaque.append(at)
         inline = match.value is not None
         values: tuple[str | None, ...]
         if inline:

@@ -33,7 +33,7 @@ def edited(recipe: Recipe, index: int, edits: Sequence[ArgEdit]) -> str:
     if not 0 <= index < len(recipe.commands):
         raise CommandChoiceError("JSE219", index=index, count=len(recipe.commands))
     command = recipe.commands[index]
-    wanted = wanted_args(command, edits)
+    wanted_args(command, edits)  # raises for what cannot be asked for
     if not edits:
         return recipe.text
     typed = by_hand_of(command, edits)
@@ -42,10 +42,22 @@ def edited(recipe: Recipe, index: int, edits: Sequence[ArgEdit]) -> str:
     finder = read_shell(recipe.text, path=recipe.path)
     if len(finder.found) != len(recipe.commands) or len(finder.found[index].outcome.args) != len(command.args):
         raise UneditableError("JSE216", line=command.line, type=typed)
+    edits = [_placed(edit, finder.found[index].outcome.args) for edit in edits]
+    wanted = wanted_args(command, edits)
     changes = _changes(finder.found[index], command, edits, recipe.text, typed)
     text = _apply(recipe.text, changes, command, typed)
     _prove(recipe, text, index, wanted, command, typed)
     return text
+
+
+def _placed(edit: ArgEdit, fields: Sequence[Field]) -> ArgEdit:
+    """Return an edit whose new words stand between words as written, not inside one that becomes several."""
+    if not isinstance(edit, AppendArgs) or edit.before is None:
+        return edit
+    at = edit.before
+    while 0 < at < len(fields) and fields[at - 1].word == fields[at].word:
+        at -= 1
+    return AppendArgs(values=edit.values, before=at)
 
 
 def by_hand_of(command: ServeCommand, edits: Sequence[ArgEdit]) -> str:
@@ -73,15 +85,15 @@ def wanted_args(command: ServeCommand, edits: Sequence[ArgEdit]) -> list[Wanted]
         UneditableError: there is no such argument (JSE215), or a NUL byte in a new one (JSE214).
     """
     result: list[Wanted | None] = [shape_of(arg) for arg in command.args]
-    added: list[Wanted] = []
+    added: dict[int, list[Wanted]] = {}
     for edit in edits:
-        touched = (
-            (edit.index,)
-            if isinstance(edit, ReplaceArg)
-            else (edit.first, edit.last)
-            if isinstance(edit, RemoveArgs)
-            else ()
-        )
+        touched: tuple[int, ...] = ()
+        if isinstance(edit, ReplaceArg):
+            touched = (edit.index,)
+        elif isinstance(edit, RemoveArgs):
+            touched = (edit.first, edit.last)
+        elif edit.before is not None:
+            touched = (edit.before,)
         for at in touched:
             if not 0 <= at < len(command.args):
                 raise UneditableError("JSE215", line=command.line, argument=at, count=len(command.args), type="")
@@ -94,8 +106,10 @@ def wanted_args(command: ServeCommand, edits: Sequence[ArgEdit]) -> list[Wanted]
             for at in range(edit.first, edit.last + 1):
                 result[at] = None
         else:
-            added += [(value, None, False) for value in edit.values]
-    return [*(one for one in result if one is not None), *added]
+            place = len(result) if edit.before is None else edit.before
+            added.setdefault(place, []).extend((value, None, False) for value in edit.values)
+    slots: list[Sequence[Wanted | None]] = [[*added.get(at, ()), one] for at, one in enumerate(result)]
+    return [one for slot in (*slots, added.get(len(result), ())) for one in slot if one is not None]
 
 
 def shape_of(arg: Arg) -> Wanted:
@@ -121,7 +135,7 @@ def _changes(found: Found, command: ServeCommand, edits: Sequence[ArgEdit], text
         elif isinstance(edit, RemoveArgs):
             removed.update(range(edit.first, edit.last + 1))
         elif edit.values:
-            changes.append(_append(found, edit.values, text, outer))
+            changes.append(_append(found, edit, text, outer))
     changes += _removals(script, fields, removed, command, typed)
     return lift(script, changes, command.line)
 
@@ -141,11 +155,14 @@ def _refuse_unsafe(field: Field, command: ServeCommand, index: int, typed: str) 
         raise UneditableError("JSE211", line=command.line, raw=command.args[index].raw, type=typed)
 
 
-def _append(found: Found, values: Sequence[str], text: str, outer: Sequence[Context]) -> Edit:
+def _append(found: Found, edit: AppendArgs, text: str, outer: Sequence[Context]) -> Edit:
     at = found.command.words[-1].end
+    if edit.before is not None:
+        last = found.outcome.args[edit.before - 1] if edit.before else found.outcome.serve_words[-1]
+        at = last.word[1]
     newline, indent = _layout(found, text)
     pieces: list[tuple[str, bool]] = []
-    for group in _groups(values):
+    for group in _groups(edit.values):
         if newline is None:
             pieces.append((" ", False))
         else:

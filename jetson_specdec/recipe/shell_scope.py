@@ -2,7 +2,8 @@
 """Which variables a shell text assigns, and whether a value is certain where it is used.
 
 A value counts as known only when the text assigns it exactly once (what goes on from a value, `X+=…` or `X="$X …"`, is
-no second value) and every run that reaches the use has passed the assignment. Conditions, loops and functions are read from tree-sitter's syntax tree.
+no second value) and every run that reaches the use has passed the assignment. Conditions, loops and functions are read
+from tree-sitter's syntax tree.
 """
 
 from __future__ import annotations
