@@ -82,6 +82,7 @@ class Keeper:
         self.log = os.open(start["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.secrets = sorted((item.encode() for item in start.get("secrets", ()) if len(item) >= 4), key=len)[::-1]
         self.main: int | None = None
+        self.child: subprocess.Popen[bytes] | None = None
         self.pipe: int | None = None
         self.pending = b""
         self.touched = 0.0
@@ -126,6 +127,7 @@ class Keeper:
             os.close(write)
         os.set_blocking(read, False)
         self.pipe, self.main = read, child.pid
+        self.child = child  # kept: a Popen that is dropped waits for its process itself, and its exit code is lost
         _say(event="started", pid=child.pid)
         return True
 

@@ -101,8 +101,9 @@ class Daemon:
         """Answer until `shutdown` is asked for; then end everything."""
         path = str(self.folder / "socket")
         with socket.socket(socket.AF_UNIX) as server:
-            server.bind(path)
+            server.bind(path + ".new")
             server.listen(16)
+            Path(path + ".new").rename(path)  # whoever sees it can connect
             server.settimeout(0.1)
             while not self.ended.is_set():
                 try:
