@@ -45,25 +45,36 @@ def _say(**event: Any) -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """Return the living processes below one, from `/proc`."""
+    """Return the living processes below one, from `/proc`.
+
+    `/proc` changes while it is read: a process whose parent ends meanwhile hangs in the air for a moment. So nothing
+    counts as nothing only when it is seen twice.
+    """
+    return _scan(root) or _scan(root)
+
+
+def _scan(root: int) -> list[int]:
     parents: dict[int, list[int]] = {}
+    dead = set()
     for name in os.listdir("/proc"):  # noqa: PTH208 - the plain call is what keeps this process small
         if not name.isdigit():
             continue
         try:
             with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
                 rest = file.read().rpartition(b")")[2].split()
-        except OSError:
+            # A zombie whose other threads still run is alive; a dead one may still be the parent of living processes.
+            if rest[0] == b"Z" and len(os.listdir(f"/proc/{name}/task")) < 2:  # noqa: PTH208
+                dead.add(int(name))
+        except (OSError, IndexError):
             continue
-        if rest and rest[0] != b"Z":
-            parents.setdefault(int(rest[1]), []).append(int(name))
+        parents.setdefault(int(rest[1]), []).append(int(name))
     found: list[int] = []
     queue = [root]
     while queue:
         children = parents.get(queue.pop(), [])
         found += children
         queue += children
-    return found
+    return [pid for pid in found if pid not in dead]
 
 
 class Keeper:
@@ -71,7 +82,8 @@ class Keeper:
 
     Args:
         start: what the first line of the input says: `argv`, `cwd`, `env`, `log`, `before`, `stop`, `kill`, `after`,
-            `remove` (files), `grace_s`, `secrets` (masked in the log).
+            `remove` (files), `grace_s`, `secrets` (masked in the log), `mark` (what its processes carry in their
+            environment).
     """
 
     asked = False
@@ -251,8 +263,19 @@ class Keeper:
             self._signal(signal.SIGKILL)
             self._gone(0.2)
 
+    def _marked(self) -> list[int]:
+        """Return living processes that carry the mark of this start, wherever they hang."""
+        mark = self.start.get("mark", "").encode()
+        found = []
+        for name in os.listdir("/proc") if mark else ():  # noqa: PTH208
+            if name.isdigit() and int(name) != os.getpid():
+                with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:  # noqa: PTH123
+                    if mark in file.read().split(b"\0"):
+                        found.append(int(name))
+        return found
+
     def _signal(self, number: int) -> None:
-        for pid in descendants(os.getpid()):
+        for pid in descendants(os.getpid()) or self._marked():
             with contextlib.suppress(OSError):
                 os.kill(pid, number)
 
@@ -261,7 +284,7 @@ class Keeper:
         until = time.monotonic() + seconds
         while True:
             self._reap()
-            if not descendants(os.getpid()):
+            if not descendants(os.getpid()) and not self._marked():
                 return True
             if time.monotonic() >= until:
                 return False

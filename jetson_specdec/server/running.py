@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jetson_specdec.server.launch import MARKER
+
 if TYPE_CHECKING:
     from jetson_specdec.server.launch import Launch
 
@@ -68,6 +70,7 @@ class Kept:
             "after": launch.after,
             "remove": list(launch.files),
             "grace_s": grace_s,
+            "mark": f"{MARKER}={environ[MARKER]}" if MARKER in environ else "",
             "secrets": list(secrets),
         }
         self._send(json.dumps(start).encode() + b"\n")
