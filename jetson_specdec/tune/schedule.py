@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from attrs import frozen
+from attrs import field, frozen
 
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
 from jetson_specdec.tune.core import ArmName, BlockRecord, Role, TuneSettings
@@ -73,6 +73,7 @@ class Progress:
         spoilt: pairs that cannot be compared, by variant.
         verdict: over the usable pairs of this variant; None before the first.
         baseline_counts: the baseline is the first pair's OFF block (not when the KV pool is pinned afterwards).
+        max_k: largest k that starts, where a larger one did not; None where none failed.
     """
 
     blocks: tuple[BlockRecord, ...] = ()
@@ -80,9 +81,10 @@ class Progress:
     elapsed_s: float = 0.0
     variant: int = 0
     schedule_tried: bool = False
-    spoilt: Mapping[int, tuple[int, ...]] = {}
+    spoilt: Mapping[int, tuple[int, ...]] = field(factory=dict)
     verdict: Verdict | None = None
     baseline_counts: bool = True
+    max_k: int | None = None
 
     @property
     def baseline(self) -> BlockRecord | None:
@@ -96,7 +98,7 @@ class Progress:
         probes = [block.probe for block in searches if block.probe is not None]
         if len(probes) < len(searches) or base is None or base.tpot_s is None:
             return None
-        return next_k(base.tpot_s, probes, start_k=self.start_k, policy=policy)
+        return next_k(base.tpot_s, probes, start_k=self.start_k, policy=policy, max_k=self.max_k)
 
 
 def usable_pairs(progress: Progress) -> dict[int, tuple[BlockRecord, BlockRecord]]:

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a tune ends: the result and its recipe, and the server as the owner wants it."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jetson_specdec.errors import OutputError, ServerError, SpecdecError
+from jetson_specdec.files import write_atomic
+from jetson_specdec.findings import Finding, Step
+from jetson_specdec.tune.arms import result_path
+from jetson_specdec.tune.core import TuneResult
+from jetson_specdec.tune.schedule import Finish, usable_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jetson_specdec.planning.plan import Plan
+    from jetson_specdec.tune.session import NotStarted, Session
+
+__all__ = ["finish", "interrupted", "not_started", "put_back"]
+
+SPECULATES = ("enable", "enable_limited")
+
+
+def finish(session: Session, end: Finish) -> TuneResult:
+    """Return the result of a tune that came to its end; writes verdict and recipe.
+
+    Raises:
+        OutputError: they could not be written.
+    """
+    verdict = session.verdict()
+    pairs = len(usable_pairs(session.progress))
+    outcome = "incomplete" if verdict is None else verdict.outcome
+    if end.reason == "spoilt":
+        outcome = "invalid"
+    step = session.progress.step(session.policy)
+    k = step.k if step is not None and session.progress.blocks and step.action == "done" else None
+    found = [*session.findings]
+    if step is not None and step.action == "done":
+        launches = _searches(session)
+        found += [
+            Finding.of("JSD961", k=k, speedup=step.speedup, regret=step.regret, launches=launches),
+            *step.findings,
+        ]
+        found += [Finding.of("JSD973")] if step.loses else []
+    if end.reason == "time":
+        limit = session.settings.max_time_s or 0.0
+        values = {"elapsed": session.elapsed / 60, "limit": limit / 60, "needed": (end.needed_s or 0.0) / 60}
+        found.append(Finding.of("JSD964", **values))
+    elif end.reason in ("pairs", "hopeless"):
+        found.append(Finding.of("JSD971", pairs=pairs))
+    elif end.reason == "spoilt":
+        found.append(Finding.of("JSD972", pairs=len(session.progress.spoilt.get(session.progress.variant, ()))))
+    if verdict is not None:
+        session.evidence.write("verdict.json", verdict.to_json())
+        found += verdict.findings
+    plan = _chosen(session, outcome, k)
+    written = _write(session, plan)
+    config = plan.speculative_config
+    return TuneResult(
+        outcome=outcome,
+        reason=end.reason,
+        verdict=verdict,
+        k=k,
+        recipe=written or str(session.recipe),
+        written=written,
+        evidence=str(session.evidence.folder),
+        speculative_config=config,
+        search_launches=_searches(session),
+        pairs=pairs,
+        findings=tuple(found),
+        next_steps=_steps(session, outcome, end, written),
+    )
+
+
+def _searches(session: Session) -> int:
+    return sum(1 for block in session.progress.blocks if block.role == "search")
+
+
+def _chosen(session: Session, outcome: str, k: int | None) -> Plan:
+    """Return the plan of what should serve from now on."""
+    if outcome in SPECULATES:
+        if session.progress.variant:
+            return session.arms.on(None, session.schedule, pinned=False)
+        return session.arms.on(k, pinned=False)
+    if outcome in ("disable", "marginal"):
+        return session.arms.result_off()
+    plan = session.arms.plan
+    from attrs import evolve
+
+    unchanged = evolve(plan.recipe, before=session.arms.situation.recipe.text, after=session.arms.situation.recipe.text)
+    config = plan.speculative_config if plan.outcome == "already" else None
+    return evolve(plan, recipe=unchanged, files=(), speculative_config=config)
+
+
+def _write(session: Session, plan: Plan) -> str | None:
+    """Write the recipe beside the old one (other files it needs into the evidence), or nothing where none changes."""
+    for number, change in enumerate(plan.files):
+        if change.changed:
+            session.evidence.write(f"plans/result-file-{number}{Path(change.path or '').suffix}", change.after)
+    if not plan.recipe.changed:
+        return None
+    path = result_path(session.recipe, plan.recipe.after)
+    if not path.exists():
+        mode = session.recipe.stat().st_mode & 0o777
+        write_atomic(path, plan.recipe.after, mode=mode, overwrite=False)
+    return str(path)
+
+
+def _steps(session: Session, outcome: str, end: Finish, written: str | None) -> tuple[Step, ...]:
+    folder, recipe = str(session.evidence.folder), str(session.recipe)
+    steps = []
+    if written is not None:
+        kind = "tune-use" if outcome in SPECULATES else "tune-remove"
+        steps.append(Step.of(kind, path=written))
+    elif outcome not in SPECULATES:
+        steps.append(Step.of("tune-stay", path=recipe))
+    if outcome in SPECULATES:
+        url = session.last_url or "http://127.0.0.1:8000"
+        command = f"jetson-specdec watch {url} --reference {shlex.quote(folder)}"
+        steps.append(Step.of("tune-watch", command=command))
+    if end.reason == "time":
+        steps.append(_resume(recipe, folder))
+    return tuple(steps)
+
+
+def _resume(recipe: str, folder: str) -> Step:
+    return Step.of("tune-resume", command=f"jetson-specdec tune {shlex.quote(recipe)} --resume {shlex.quote(folder)}")
+
+
+def not_started(session: Session, error: NotStarted) -> TuneResult:
+    """Return the result of a tune whose server could not be started."""
+    return TuneResult(
+        outcome="not_started",
+        reason="start",
+        recipe=str(session.recipe),
+        evidence=str(session.evidence.folder),
+        search_launches=_searches(session),
+        findings=(*session.findings, *error.findings),
+        next_steps=(*error.steps, Step.of("tune-stay", path=str(session.recipe))),
+    )
+
+
+def interrupted(session: Session) -> TuneResult:
+    """Return the result of a tune that somebody ended; it can go on from where it stood."""
+    recipe, folder = str(session.recipe), str(session.evidence.folder)
+    return TuneResult(
+        outcome="interrupted",
+        reason="interrupted",
+        recipe=recipe,
+        evidence=folder,
+        search_launches=_searches(session),
+        pairs=len(usable_pairs(session.progress)),
+        findings=tuple(session.findings),
+        next_steps=(_resume(recipe, folder),),
+    )
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold back Ctrl-C: putting the old server back must not be cut short by a second one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def put_back(session: Session, result: TuneResult | None) -> dict[str, Any]:
+    """Leave the server as the owner wants it; never raises for a server that does not come back."""
+    found: list[Finding] = []
+    with _uninterrupted():
+        try:
+            session.end_server()
+        except (SpecdecError, OSError) as error:
+            found.append(Finding.of("JSD975", name="the server under test", reason=str(error)))
+        first = session.first
+        if first is None or not session.occupants:
+            return {"findings": found}
+        leave = session.settings.leave if result is not None and result.exit_code != 130 else "original"
+        if leave == "result" and (result is None or result.written is None or result.outcome not in SPECULATES):
+            leave = "original"
+        session.tell("tune-event-put-back", {})
+        try:
+            found += _leave(session, result, leave)
+        except (ServerError, OutputError, OSError) as error:
+            values = getattr(error, "values", {})
+            name = values.get("name") or session.occupants[0].name
+            found.append(Finding.of("JSD975", name=name, reason=values.get("said") or str(error)))
+    return {"findings": found}
+
+
+def _leave(session: Session, result: TuneResult | None, leave: str) -> list[Finding]:
+    first = session.first
+    assert first is not None
+    if leave == "original":
+        names = first.put_back()
+        found = [Finding.of("JSD974", names=list(names))] if names else []
+        return [*found, *_answers(session)]
+    _forget(session)
+    if leave == "stopped" or result is None or result.written is None:
+        return []
+    from jetson_specdec.server.commands import Commands
+    from jetson_specdec.server.occupants import Occupant, start_again
+
+    old = session.occupants[0]
+    serving = Occupant(
+        kind="process",
+        name=Path(result.written).name,
+        holds="port",
+        argv=("bash", result.written),
+        cwd=old.cwd or str(session.recipe.absolute().parent),
+        environ=dict(old.environ) or dict(session.tools.environ or {}),
+        output=old.output,
+    )
+    reason = start_again(serving, Commands(session.tools.environ))
+    if reason is not None:
+        raise ServerError("JSE922", name=serving.name, said=reason)
+    return [Finding.of("JSD974", names=[serving.name]), *_answers(session)]
+
+
+def _forget(session: Session) -> None:
+    """What was taken down stays down: nothing is left to bring back."""
+    from jetson_specdec.server.state import default_state_dir
+
+    first = session.first
+    assert first is not None
+    folder = Path(session.tools.state_dir) if session.tools.state_dir else default_state_dir(session.tools.environ)
+    (folder / f"{first.run_id}.json").unlink(missing_ok=True)
+
+
+def _answers(session: Session) -> list[Finding]:
+    """Say whether what was started again answers already; models take minutes to load."""
+    from jetson_specdec.server.ready import NotReady, probe
+
+    first = session.first
+    assert first is not None
+    tools = session.tools
+    until = tools.clock() + tools.back_wait_s
+    while True:
+        try:
+            probe(first.address, timeout=2.0)
+            return [Finding.of("JSD976", base_url=first.base_url)]
+        except NotReady as error:
+            if error.status in (401, 403):
+                return [Finding.of("JSD976", base_url=first.base_url)]
+        if tools.clock() >= until:
+            return [Finding.of("JSD977", base_url=first.base_url)]
+        tools.sleep(0.25)

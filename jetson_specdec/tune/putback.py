@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tune --restore`: after a tune was killed, end what it left running and bring the old server back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jetson_specdec.findings import Finding
+
+if TYPE_CHECKING:
+    from jetson_specdec.server import Restored
+    from jetson_specdec.server.commands import Runner
+
+__all__ = ["findings_of", "restore"]
+
+
+def restore(state_dir: str | Path | None = None, *, runner: Runner | None = None) -> tuple[Restored, ...]:
+    """End what killed tunes left behind, and bring back what they had taken down.
+
+    Nothing is touched that was not started or taken down by this package.
+
+    Args:
+        state_dir: where started servers are written down; None: the usual place.
+        runner: runs `docker` and `systemctl`.
+    """
+    from jetson_specdec.server.state import restore as bring_back
+
+    return bring_back(state_dir, runner=runner)
+
+
+def findings_of(restored: tuple[Restored, ...]) -> tuple[Finding, ...]:
+    """Return what to say about it."""
+    found = []
+    for each in restored:
+        if each.brought_back:
+            found.append(Finding.of("JSD974", names=list(each.brought_back)))
+        found += [Finding.of("JSD975", name=name, reason=reason) for name, reason in each.failed]
+    return tuple(found)

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tune`: prove it on this board, in one go, and leave the board as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
+
+from jetson_specdec.errors import DeclinedError, InTheWayError, OptionError, ReportError
+from jetson_specdec.findings import Finding
+from jetson_specdec.planner import Planner
+from jetson_specdec.policy import DEFAULT_POLICY, Policy
+from jetson_specdec.tune.arms import Arms, belongs, draft_visible, flags_of
+from jetson_specdec.tune.blocks import Tools
+from jetson_specdec.tune.core import Offer, TuneResult, TuneSettings
+from jetson_specdec.tune.downtime import downtime
+from jetson_specdec.tune.evidence import Evidence
+from jetson_specdec.tune.session import Session
+
+if TYPE_CHECKING:
+    from jetson_specdec.device.core import Device
+    from jetson_specdec.estimate.speed_span import Span
+    from jetson_specdec.models.catalog import Catalog
+    from jetson_specdec.planning.plan import Plan
+    from jetson_specdec.server import Occupant
+    from jetson_specdec.strategies import Situation
+
+__all__ = ["Tools", "tune"]
+
+Tell = Callable[[str, Mapping[str, Any]], None]
+
+
+def tune(
+    recipe: str | Path,
+    *,
+    settings: TuneSettings | None = None,
+    policy: Policy = DEFAULT_POLICY,
+    device: Device | str | None = None,
+    l4t: str | None = None,
+    command: int | None = None,
+    target: str | None = None,
+    head: str | None = None,
+    draft: str | None = None,
+    vllm_version: str | None = None,
+    catalog: Catalog | None = None,
+    evidence: str | Path | None = None,
+    resume: str | Path | None = None,
+    agree: Callable[[Offer], bool] | None = None,
+    tell: Tell | None = None,
+    tools: Tools | None = None,
+) -> TuneResult:
+    """Prove whether speculation helps a recipe on this board, and find its k.
+
+    The recipe's file is never written. What was running before runs again afterwards, whatever happens; after a kill -9
+    `restore` does it.
+
+    Args:
+        recipe: path of the recipe.
+        settings: what to measure and how; of a resumed tune its own, but for the time limit.
+        policy: thresholds.
+        device, l4t, command, target, head, draft, vllm_version: as in `Planner.plan`.
+        catalog: heads and drafts.
+        evidence: folder of the evidence; one beside the recipe by default.
+        resume: folder of a tune that did not end; goes on from there.
+        agree: asked before anything is touched; None agrees.
+        tell: gets the events as they happen: a step kind and its values.
+        tools: what it acts through.
+
+    Raises:
+        InputError: recipe, options or evidence cannot be used.
+        DeclinedError: not agreed to.
+        InTheWayError: a server that is not this recipe's is in the way.
+        OutputError: the evidence could not be written; the old server is back.
+    """
+    tools = tools or Tools()
+    path = Path(recipe)
+    if str(recipe) == "-" or not path.is_file():
+        raise (
+            OptionError("JSE954")
+            if str(recipe) == "-"
+            else OptionError("JSE005", path=str(recipe), reason="no such file")
+        )
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    saved = _resumed(resume, digest, path)
+    settings = _settings(settings, saved)
+    wishes = dict(command=command, target=target, head=head, draft=draft, vllm_version=vllm_version, l4t=l4t)
+    if saved is not None:
+        wishes = {**saved[1]["wishes"], **{name: value for name, value in wishes.items() if value is not None}}
+    planner = _Seeing(policy=policy, catalog=catalog, host=tools.host)
+    plan = planner.plan(path, device=device, **wishes)
+    situation = planner.situation
+    if plan.outcome in ("refuse", "none") or situation is None:
+        return _nothing(plan, path)
+    from jetson_specdec.apply.workflow import prepare
+
+    prepared = prepare(plan, tools.host, catalog=planner.catalog)
+    plan = prepared.plan
+    settings = _within(settings, situation)
+    arms = _arms(situation, plan, policy)
+    unseen = draft_visible(prepared, situation, tools.host)
+    if any(finding.severity == "blocking" for finding in unseen):
+        return _nothing(plan, path, outcome="not_started", more=unseen)
+    folder = Path(evidence) if evidence is not None else _folder(path)
+    if saved is not None:
+        from jetson_specdec.tune.putback import restore
+
+        restore(tools.state_dir)  # what a killed tune left running would stand in the way
+        folder = saved[0].folder
+    occupants = _in_the_way(tools, settings, arms, plan.command_index, situation)
+    notes = [*unseen, *(Finding.of("JSD963", who=f"{each.kind} {each.name}") for each in occupants)]
+    offer = Offer(
+        plan=plan,
+        disclosure=prepared.disclosure,
+        downtime=downtime(settings, tpot=_tpot(plan), policy=policy),
+        occupants=occupants,
+        evidence=str(folder),
+        findings=tuple(notes),
+    )
+    if agree is not None and not agree(offer):
+        raise DeclinedError("JSE957")
+    kept = saved[0] if saved is not None else Evidence.create(folder)
+    session = Session(
+        evidence=kept,
+        recipe=path,
+        digest=digest,
+        arms=arms,
+        settings=settings,
+        policy=policy,
+        wishes=wishes,
+        tools=tools,
+        tell=tell or (lambda kind, values: None),
+        occupants=occupants,
+    )
+    if saved is not None:
+        session.load(saved[1])
+    return session.run()
+
+
+class _Seeing(Planner):
+    """A planner that keeps the situation: proving needs it, whatever was decided."""
+
+    situation: Situation | None = None
+
+    def _decide(self, situation: Any) -> Plan:
+        self.situation = situation
+        return super()._decide(situation)
+
+
+def _resumed(folder: str | Path | None, digest: str, recipe: Path) -> tuple[Evidence, dict[str, Any]] | None:
+    if folder is None:
+        return None
+    evidence = Evidence(folder)
+    state = evidence.state()
+    if state["recipe_sha256"] != digest:
+        raise OptionError("JSE951", path=str(recipe))
+    if state["status"] == "done":
+        raise ReportError("JSE950", path=str(folder), reason="it is over; start a new one")
+    if state["status"] == "running" and _alive(state):
+        raise ReportError("JSE960", path=str(folder), pid=state["pid"])
+    damaged = evidence.damaged()
+    if damaged:
+        raise ReportError("JSE952", path=str(evidence.folder / damaged[0]))
+    return evidence, state
+
+
+def _alive(state: Mapping[str, Any]) -> bool:
+    from jetson_specdec.server.state import start_ticks
+
+    ticks = start_ticks(state["pid"])
+    return ticks is not None and ticks == state["pid_started"] and state["pid"] != os.getpid()
+
+
+def _settings(asked: TuneSettings | None, saved: tuple[Evidence, dict[str, Any]] | None) -> TuneSettings:
+    if saved is None:
+        return asked or TuneSettings()
+    settings = TuneSettings.from_json(saved[1]["settings"])
+    return settings if asked is None else evolve(settings, max_time_s=asked.max_time_s)
+
+
+def _within(settings: TuneSettings, situation: Situation) -> TuneSettings:
+    """Leave out what the server does not take at once."""
+    capacity = situation.flags.max_num_seqs
+    if capacity is None:
+        return settings
+    return evolve(settings, concurrency=tuple(each for each in settings.concurrency if each <= capacity))
+
+
+def _arms(situation: Situation, plan: Plan, policy: Policy) -> Arms:
+    config = dict(plan.speculative_config or situation.speculation.config or {})
+    if not isinstance(config.get("num_speculative_tokens"), int):
+        thor = situation.device.family == "thor"
+        config["num_speculative_tokens"] = policy.start_k_thor if thor else policy.start_k_agx_orin
+    return Arms(situation=situation, plan=plan, config=config, flags=flags_of(plan))
+
+
+def _in_the_way(
+    tools: Tools, settings: TuneSettings, arms: Arms, index: int, situation: Situation
+) -> tuple[Occupant, ...]:
+    """Return who has to make room.
+
+    Raises:
+        InTheWayError: somebody who is not this recipe's server, and it was not said to replace them.
+    """
+    server = tools.server(
+        arms.off(), index, host=tools.host, environ=tools.environ, state_dir=tools.state_dir,
+        allow_sudo=settings.allow_sudo,
+    )  # fmt: skip
+    occupants = server.in_the_way()
+    strangers = [each for each in occupants if not belongs(each, situation)]
+    if strangers and not settings.replace:
+        who = [f"{each.kind} {each.name}" + (f" (pid {each.pid})" if each.pid else "") for each in strangers]
+        raise InTheWayError("JSE956", occupants=occupants, who=who, port=server.address.port)
+    return occupants
+
+
+def _tpot(plan: Plan) -> Span | None:
+    speed = plan.speed
+    return None if speed is None else speed.cost.plain
+
+
+def _folder(recipe: Path) -> Path:
+    stamp = time.strftime("%Y%m%dT%H%M%S")
+    for number in range(100):
+        folder = recipe.with_name(f"{recipe.name}.specdec-tune-{stamp}" + (f"-{number}" if number else ""))
+        if not folder.exists():
+            return folder
+    return folder
+
+
+def _nothing(plan: Plan, recipe: Path, *, outcome: str | None = None, more: tuple[Finding, ...] = ()) -> TuneResult:
+    return TuneResult(
+        outcome=outcome or plan.outcome,
+        reason="plan",
+        recipe=str(recipe),
+        findings=(*more, *plan.findings),
+        next_steps=plan.next_steps,
+    )

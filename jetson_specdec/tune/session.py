@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop of a tune: asks what is next, does it, writes it down, and puts everything back at the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
+
+from jetson_specdec.errors import StartFailed
+from jetson_specdec.findings import Finding
+from jetson_specdec.gate import Gate
+from jetson_specdec.policy import Policy
+from jetson_specdec.tune.arms import Arms
+from jetson_specdec.tune.blocks import Tools, bench, cool_down, figures, kv_tokens, metrics_text
+from jetson_specdec.tune.core import BlockRecord, TuneResult, TuneSettings, probe_of
+from jetson_specdec.tune.downtime import downtime
+from jetson_specdec.tune.evidence import Evidence
+from jetson_specdec.tune.schedule import Finish, Measure, Progress, TrySchedule, next_action, usable_pairs
+
+if TYPE_CHECKING:
+    from jetson_specdec.gate import Verdict
+    from jetson_specdec.planning.plan import Plan
+    from jetson_specdec.server import LadderResult, Occupant, Server, Started
+    from jetson_specdec.server.climb import Try
+
+__all__ = ["NotStarted", "Session"]
+
+
+class NotStarted(Exception):  # noqa: N818 - how a tune ends, not a mistake
+    """An arm could not be started."""
+
+    def __init__(self, findings: tuple[Finding, ...], steps: tuple[Any, ...] = ()) -> None:
+        super().__init__()
+        self.findings = findings
+        self.steps = steps
+
+
+class Session:
+    """One tune in progress."""
+
+    def __init__(
+        self,
+        *,
+        evidence: Evidence,
+        recipe: Path,
+        digest: str,
+        arms: Arms,
+        settings: TuneSettings,
+        policy: Policy,
+        wishes: Mapping[str, Any],
+        tools: Tools,
+        tell: Callable[[str, Mapping[str, Any]], None],
+        occupants: tuple[Occupant, ...],
+    ) -> None:
+        self.evidence, self.recipe, self.arms, self.settings = evidence, recipe, arms, settings
+        self.policy, self.tools, self.tell = policy, tools, tell
+        self.occupants = occupants
+        self.progress = Progress(start_k=arms.config["num_speculative_tokens"], baseline_counts=not settings.pin_kv)
+        self.schedule: dict[str, Any] | None = None
+        self.launches = 0
+        self.proven = False
+        self.findings: list[Finding] = []
+        self._fixed = {"recipe": str(recipe), "recipe_sha256": digest, "wishes": dict(wishes)}
+        self._began: float | None = None
+        self._before = 0.0
+        self._first: Server | None = None
+        self._server: Server | None = None
+        self._memory: int | None = None
+
+    # --- where it stands ----------------------------------------------------------------------------------------------
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state."""
+        from jetson_specdec.tune.evidence import progress_of
+
+        self.progress = progress_of(state)
+        self.arms = evolve(self.arms, config=state["config"], flags=state["flags"], both=state["both"])
+        self.schedule = state["schedule"]
+        self.launches = state["launches"]
+        self.proven = state["proven"]
+        self._before = state["elapsed_s"]
+
+    def save(self, status: str, result: TuneResult | None = None) -> None:
+        """Write down where it stands."""
+        from jetson_specdec.server.state import start_ticks
+
+        progress = self.progress
+        self.evidence.save(
+            {
+                **self._fixed,
+                "status": status,
+                "pid": os.getpid(),
+                "pid_started": start_ticks(os.getpid()),
+                "settings": self.settings.to_json(),
+                "config": dict(self.arms.config),
+                "flags": dict(self.arms.flags),
+                "both": dict(self.arms.both),
+                "schedule": self.schedule,
+                "start_k": progress.start_k,
+                "max_k": progress.max_k,
+                "variant": progress.variant,
+                "schedule_tried": progress.schedule_tried,
+                "spoilt": {str(variant): list(pairs) for variant, pairs in progress.spoilt.items()},
+                "baseline_counts": progress.baseline_counts,
+                "blocks": [block.to_json() for block in progress.blocks],
+                "launches": self.launches,
+                "proven": self.proven,
+                "elapsed_s": self.elapsed,
+                "result": result.to_json() if result is not None else None,
+            }
+        )
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds the server has been down."""
+        return self._before + (self.tools.clock() - self._began if self._began is not None else 0.0)
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> TuneResult:
+        """Measure until nothing is left; put everything back; return the result.
+
+        Raises:
+            OutputError: the evidence could not be written; everything is back.
+        """
+        from jetson_specdec.tune.ending import finish, interrupted, not_started, put_back
+
+        result: TuneResult | None = None
+        again: dict[str, Any] | None = None
+        self._began = self.tools.clock()
+        try:
+            self.save("running")
+            self._opening()
+            finished = self._loop()
+            result = finish(self, finished)
+        except NotStarted as error:
+            result = not_started(self, error)
+        except KeyboardInterrupt:
+            result = interrupted(self)
+        finally:
+            # Whatever went wrong, also writing: first the board, then the report of it.
+            again = put_back(self, result)
+        assert result is not None
+        result = evolve(
+            result, findings=(*result.findings, *again["findings"]), downtime_s=self.elapsed, launches=self.launches
+        )
+        self.save({"interrupted": "interrupted"}.get(result.outcome, "done"), result)
+        return result
+
+    def _loop(self) -> Finish:
+        while True:
+            action = next_action(
+                evolve(self.progress, elapsed_s=self.elapsed, verdict=self.verdict()),
+                self.settings,
+                policy=self.policy,
+            )
+            if isinstance(action, Finish):
+                return action
+            if isinstance(action, TrySchedule):
+                self._make_schedule()
+            else:
+                self._measure(action)
+            self.save("running")
+
+    def verdict(self) -> Verdict | None:
+        """Judge the usable pairs of this variant."""
+        pairs = usable_pairs(self.progress)
+        if not pairs:
+            return None
+        return Gate(policy=self.policy).judge(
+            [self.evidence.report(off.report) for off, _ in pairs.values()],
+            [self.evidence.report(on.report) for _, on in pairs.values()],
+        )
+
+    # --- one block ----------------------------------------------------------------------------------------------------
+
+    def _measure(self, action: Measure) -> None:
+        began = self.tools.clock()
+        number = len(self.progress.blocks) + 1
+        label = "without speculation" if action.arm == "off" else f"k = {action.k}"
+        self.tell("tune-event-start", {"arm": label, "role": action.role})
+        self.findings += cool_down(self.tools, self.policy, memory_before=self._memory)
+        try:
+            up = self._start(action)
+            if up is None:
+                return
+            started, plan = up
+            config = plan.speculative_config or {}
+            k = config.get("num_speculative_tokens") if action.arm == "on" else None
+            ready = self.tools.clock()
+            self.tell("tune-event-ready", {"arm": label, "seconds": ready - began})
+            salt = "search" if action.role == "search" else f"v{action.variant}-p{action.pair}"
+            assert self._server is not None
+            report = bench(
+                self.tools,
+                self._server,
+                started,
+                plan,
+                self.settings,
+                concurrency=action.concurrency,
+                salt=salt,
+                device=plan.device,
+            )
+            done = self.tools.clock()
+            name = f"{number:03d}-{action.arm}"
+            page = metrics_text(self._server)
+            if page is not None:
+                self.evidence.write(f"metrics/{name}.prom", page)
+            self.evidence.write(f"reports/{name}.json", report.to_json())
+            self._pin(action, started)
+        finally:
+            stopped = self._stop()
+        block = BlockRecord(
+            index=number,
+            role=action.role,
+            arm=action.arm,
+            variant=action.variant,
+            pair=action.pair,
+            k=k,
+            report=f"reports/{name}.json",
+            probe=probe_of(report, k) if isinstance(k, int) else None,
+            start_s=ready - began,
+            bench_s=done - ready,
+            stop_s=stopped,
+            **figures(report),
+        )
+        self._note_log(started.log_path)
+        self.progress = evolve(self.progress, blocks=(*self.progress.blocks, block))
+        if block.tok_s is not None:
+            self.tell("tune-event-measured", {"arm": label, "tok_s": block.tok_s})
+        self._check_pair(block)
+        left = downtime(self.settings, done=self.progress.blocks, policy=self.policy)
+        self.tell("tune-event-left", {"minutes": left.high / 60})
+
+    def _start(self, action: Measure) -> tuple[Started, Plan] | None:
+        """Start an arm; None where a larger k of the search does not start, which is an answer too."""
+        if action.arm == "off":
+            plan = self.arms.off()
+            try:
+                return self._up(plan), plan
+            except StartFailed as error:
+                self._keep_try({"arm": "off", "diagnosis": error.diagnosis.to_json()}, error.log_path)
+                steps = tuple(error.diagnosis.next_steps)
+                raise NotStarted((*error.diagnosis.findings, Finding.of("JSD929", cause=error.diagnosis.cause)), steps)
+        schedule = self.schedule if action.variant else None
+        plan = self.arms.on(None if schedule else action.k, schedule)
+        if not self.proven:
+            return self._climb(plan)
+        ran = [block.k for block in self.progress.blocks if block.k is not None]
+        tries = 1 if action.role == "search" and (action.k or 0) > max(ran, default=0) else 2
+        for left in reversed(range(tries)):
+            try:
+                return self._up(plan), plan
+            except StartFailed as error:
+                self._keep_try({"arm": "on", "k": action.k, "diagnosis": error.diagnosis.to_json()}, error.log_path)
+                if left:
+                    continue
+                if tries == 1:
+                    self.progress = evolve(self.progress, max_k=max(ran))
+                    return None
+                found = (*error.diagnosis.findings, Finding.of("JSD970", cause=error.diagnosis.cause))
+                raise NotStarted(found, tuple(error.diagnosis.next_steps)) from None
+        raise AssertionError("no try")
+
+    def _climb(self, plan: Plan) -> tuple[Started, Plan]:
+        """Start speculation for the first time: each failure leads to the next rung of the ladder."""
+        from jetson_specdec.server import climb
+
+        situation = evolve(self.arms.situation, policy=self.policy)
+        reached = climb(situation, self._up, plan=plan, record=self._record)
+        if reached.outcome != "started" or reached.plan is None or reached.started is None:
+            last = next((each.diagnosis for each in reversed(reached.tries) if each.diagnosis is not None), None)
+            cause = Finding.of("JSD970", cause=last.cause if last is not None else None)
+            told = (cause,) if reached.outcome == "started_without" else ()
+            raise NotStarted((*told, *reached.findings), reached.next_steps)
+        if len(reached.tries) > 1:
+            self._adopt(reached)
+        self.proven = True
+        return reached.started, reached.plan
+
+    def _adopt(self, reached: LadderResult) -> None:
+        """Go on with what started: its configuration and the flags the ladder changed."""
+        assert reached.plan is not None
+        last = reached.tries[-1].setting
+        flags = dict(self.arms.flags)
+        for name, value in (
+            ("gpu-memory-utilization", last.utilization),
+            ("max-model-len", last.max_model_len),
+            ("max-num-seqs", last.max_num_seqs),
+        ):
+            if value is not None and value != getattr(reached.tries[0].setting, name.replace("-", "_"), value):
+                flags[name] = f"{value:g}" if isinstance(value, float) else str(value)
+        if last.utilization is not None and last.utilization != reached.tries[0].setting.utilization:
+            flags["gpu-memory-utilization"] = f"{last.utilization:g}"
+        config = dict(reached.plan.speculative_config or {})
+        self.arms = evolve(self.arms, config=config, flags=flags)
+        k = config.get("num_speculative_tokens")
+        if isinstance(k, int) and k < self.progress.start_k:
+            self.progress = evolve(self.progress, start_k=k, max_k=k)
+        shown = ", ".join(f"{name} {value}" for name, value in flags.items())
+        model = config.get("model")
+        setting = f"{model}, k = {k}" + (f", {shown}" if shown else "")
+        self.findings.append(Finding.of("JSD968", tries=len(reached.tries), setting=setting))
+
+    def _record(self, tried: Try) -> None:
+        if tried.started is None:
+            self._keep_try(tried.to_json(), tried.log_path)
+
+    def _keep_try(self, value: Mapping[str, Any], log_path: str | None) -> None:
+        self.evidence.write(f"plans/try-{self.launches:03d}.json", dict(value))
+        self._note_log(log_path)
+
+    def _note_log(self, log_path: str | None) -> None:
+        if log_path is not None:
+            self.evidence.note(f"logs/{Path(log_path).name}")
+
+    def _up(self, plan: Plan) -> Started:
+        self.launches += 1
+        tools = self.tools
+        server = tools.server(
+            plan,
+            plan.command_index,
+            host=tools.host,
+            policy=self.policy,
+            log_dir=self.evidence.folder / "logs",
+            state_dir=tools.state_dir,
+            environ=tools.environ,
+            replace=self._first is None,
+            allow_sudo=self.settings.allow_sudo,
+            start_timeout_s=self.settings.start_timeout_s,
+            **tools.server_options,
+        )
+        if self._first is None:
+            self._first = server
+        self._server = server
+        return server.start()
+
+    @property
+    def first(self) -> Server | None:
+        """The first server that was started: it holds what was taken down."""
+        return self._first
+
+    @property
+    def last_url(self) -> str | None:
+        """Where the servers answered."""
+        return None if self._first is None else self._first.root_url
+
+    def end_server(self) -> None:
+        """Stop what runs."""
+        self._stop()
+
+    def _stop(self) -> float:
+        server, self._server = self._server, None
+        if server is None:
+            return 0.0
+        began = self.tools.clock()
+        stopped = server.stop()
+        self.findings += stopped.findings
+        return self.tools.clock() - began
+
+    # --- what follows from a block ------------------------------------------------------------------------------------
+
+    def _check_pair(self, block: BlockRecord) -> None:
+        if block.pair is None or block.variant != self.progress.variant:
+            return
+        both = usable_pairs(self.progress).get(block.pair)
+        if both is None:
+            return
+        alone = Gate(policy=self.policy).judge(*(self.evidence.report(each.report) for each in both))
+        if alone.outcome == "invalid":
+            variant = self.progress.variant
+            spoilt = (*self.progress.spoilt.get(variant, ()), block.pair)
+            self.progress = evolve(self.progress, spoilt={**self.progress.spoilt, variant: spoilt})
+            reason = alone.reasons[0].message if alone.reasons else None
+            self.findings.append(Finding.of("JSD965", pair=block.pair, reason=reason))
+            return
+        verdict = self.verdict()
+        if verdict is not None:
+            self.tell("tune-event-verdict", {"pairs": verdict.pairs, "outcome": verdict.outcome})
+
+    def _pin(self, action: Measure, started: Started) -> None:
+        """Take the pool of the first start with speculation for both arms."""
+        if not self.settings.pin_kv or action.role != "search" or self.arms.both:
+            return
+        tokens = kv_tokens(started.log_path)
+        if tokens is None:
+            self.findings.append(Finding.of("JSD978"))
+            self.progress = evolve(self.progress, baseline_counts=True)
+            self.settings = evolve(self.settings, pin_kv=False)
+            return
+        block = self.arms.situation.flags.get("block-size").value
+        blocks = tokens // (block if isinstance(block, int) and block > 0 else 16)
+        self.arms = evolve(self.arms, both={"num-gpu-blocks-override": str(blocks)})
+        self.findings.append(Finding.of("JSD969", tokens=tokens, blocks=blocks))
+
+    def _make_schedule(self) -> None:
+        from jetson_specdec.tune.batches import schedule_from
+
+        pairs = usable_pairs(self.progress)
+        reports = [(self.evidence.report(off.report), self.evidence.report(on.report)) for off, on in pairs.values()]
+        step = self.progress.step(self.policy)
+        assert step is not None
+        made = schedule_from(reports, step.k, self.arms.situation, self.policy)
+        self.progress = evolve(self.progress, schedule_tried=True)
+        if isinstance(made, Finding):
+            self.findings.append(made)
+            return
+        self.schedule = made
+        self.progress = evolve(self.progress, variant=1)
+
+    def _opening(self) -> None:
+        """Write down what this is about, once."""
+        from jetson_specdec import __version__
+        from jetson_specdec.server.watchdog import read_memory
+
+        self._memory = read_memory(self.tools.host).available_bytes if not self.occupants else None
+        if self.progress.blocks:
+            return
+        plan = self.arms.plan
+        self.evidence.write("plans/plan.json", plan.to_json())
+        device = None if plan.device is None else plan.device.to_json()
+        release = None if plan.release is None else plan.release.version
+        self.evidence.write("environment.json", {"jetson_specdec": __version__, "vllm": release, "device": device})
