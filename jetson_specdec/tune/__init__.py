@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jetson_specdec.tune.core import BlockRecord, Offer, TuneResult, TuneSettings
+    from jetson_specdec.tune.drift import Reference, WatchResult, judge_drift
     from jetson_specdec.tune.evidence import Evidence, rejudge
     from jetson_specdec.tune.putback import restore
     from jetson_specdec.tune.run import Tools, tune
     from jetson_specdec.tune.search import KStep, Probe, next_k
-    from jetson_specdec.tune.drift import Reference, WatchResult, judge_drift
     from jetson_specdec.tune.watching import watch
 
 _HOMES = {

@@ -31,8 +31,14 @@ def schedule_from(
         situation: release and capacity of the server.
         policy: thresholds.
     """
-    from jetson_specdec.estimate.speed import AcceptanceCurve, Board, batch_schedule, calibrate, calibrate_round
-    from jetson_specdec.estimate.speed import round_cost
+    from jetson_specdec.estimate.speed import (
+        AcceptanceCurve,
+        Board,
+        batch_schedule,
+        calibrate,
+        calibrate_round,
+        round_cost,
+    )
 
     sizes = sorted({run.concurrency for _, on in pairs for run in on.runs})
     curve = AcceptanceCurve.measured(pairs[-1][1].acceptance_at(1), k)

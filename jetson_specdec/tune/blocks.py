@@ -34,7 +34,8 @@ def _server(recipe: Any, index: int, **options: Any) -> Server:
 def _benchmark(url: str, **options: Any) -> BenchReport:
     from jetson_specdec.loadgen import Benchmark
 
-    return Benchmark(url, **options).run()
+    report: BenchReport = Benchmark(url, **options).run()
+    return report
 
 
 @frozen(kw_only=True)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -30,6 +30,10 @@ EXIT_NO_START = 15
 EXIT_NONE, EXIT_REFUSED = 20, 21
 
 
+def _with_one(values: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted({1, *values}))
+
+
 @frozen(kw_only=True)
 class TuneSettings:
     """What was asked for; kept in the evidence, so that a tune that is resumed goes on alike.
@@ -50,7 +54,7 @@ class TuneSettings:
         start_timeout_s: how long a start may take.
     """
 
-    concurrency: tuple[int, ...] = field(default=(1, 8), converter=lambda values: tuple(sorted({1, *values})))
+    concurrency: tuple[int, ...] = field(default=(1, 8), converter=_with_one)
     num_prompts: int | None = None
     output_len: int = 128
     prompts: str | None = None

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jetson_specdec.planning.plan import Plan
-    from jetson_specdec.tune.session import NotStarted, Session
+    from jetson_specdec.tune.session import NothingToProve, NotStarted, Session
 
-__all__ = ["finish", "interrupted", "not_started", "put_back"]
+__all__ = ["finish", "interrupted", "not_started", "nothing", "put_back"]
 
 SPECULATES = ("enable", "enable_limited")
 
@@ -51,7 +51,11 @@ def finish(session: Session, end: Finish) -> TuneResult:
         found += [Finding.of("JSD973")] if step.loses else []
     if end.reason == "time":
         limit = session.settings.max_time_s or 0.0
-        values = {"elapsed": session.elapsed / 60, "limit": limit / 60, "needed": (end.needed_s or 0.0) / 60}
+        values: dict[str, Any] = {
+            "elapsed": session.elapsed / 60,
+            "limit": limit / 60,
+            "needed": (end.needed_s or 0.0) / 60,
+        }
         found.append(Finding.of("JSD964", **values))
     elif end.reason in ("pairs", "hopeless"):
         found.append(Finding.of("JSD971", pairs=pairs))
@@ -144,6 +148,18 @@ def not_started(session: Session, error: NotStarted) -> TuneResult:
         search_launches=_searches(session),
         findings=(*session.findings, *error.findings),
         next_steps=(*error.steps, Step.of("tune-stay", path=str(session.recipe))),
+    )
+
+
+def nothing(session: Session, error: NothingToProve) -> TuneResult:
+    """Return the result of a tune whose baseline shows that speculation is not the answer."""
+    return TuneResult(
+        outcome="none",
+        reason="plan",
+        recipe=str(session.recipe),
+        evidence=str(session.evidence.folder),
+        findings=(*session.findings, *error.plan.findings),
+        next_steps=error.plan.next_steps,
     )
 
 

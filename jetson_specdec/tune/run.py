@@ -64,7 +64,13 @@ def tune(
         recipe: path of the recipe.
         settings: what to measure and how; of a resumed tune its own, but for the time limit.
         policy: thresholds.
-        device, l4t, command, target, head, draft, vllm_version: as in `Planner.plan`.
+        device: as in `Planner.plan`, like the next six.
+        l4t: release of a named module.
+        command: which serve command.
+        target: model that is served.
+        head: EAGLE-3 head to use.
+        draft: draft model to use.
+        vllm_version: release, where the recipe does not tell.
         catalog: heads and drafts.
         evidence: folder of the evidence; one beside the recipe by default.
         resume: folder of a tune that did not end; goes on from there.
@@ -89,7 +95,14 @@ def tune(
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     saved = _resumed(resume, digest, path)
     settings = _settings(settings, saved)
-    wishes = dict(command=command, target=target, head=head, draft=draft, vllm_version=vllm_version, l4t=l4t)
+    wishes: dict[str, Any] = {
+        "command": command,
+        "target": target,
+        "head": head,
+        "draft": draft,
+        "vllm_version": vllm_version,
+        "l4t": l4t,
+    }
     if saved is not None:
         wishes = {**saved[1]["wishes"], **{name: value for name, value in wishes.items() if value is not None}}
     planner = _Seeing(policy=policy, catalog=catalog, host=tools.host)

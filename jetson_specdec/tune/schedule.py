@@ -162,10 +162,10 @@ def next_action(progress: Progress, settings: TuneSettings, *, policy: Policy = 
         return Finish(reason="spoilt")
     if len(pairs) >= policy.max_pairs:
         return Finish(reason="pairs")
-    if verdict is not None and verdict.outcome == "inconclusive":
-        # Judged from few pairs the spread is itself uncertain, so twice the least number has to agree.
-        if verdict.more_pairs is None and len(pairs) >= 2 * policy.min_pairs:
-            return Finish(reason="hopeless")
+    # Judged from few pairs the spread is itself uncertain, so twice the least number has to agree.
+    enough = len(pairs) >= 2 * policy.min_pairs
+    if verdict is not None and verdict.outcome == "inconclusive" and verdict.more_pairs is None and enough:
+        return Finish(reason="hopeless")
     number = _next_number(progress)
     arms = _order(number)
     first = Measure(

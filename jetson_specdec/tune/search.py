@@ -151,7 +151,7 @@ def next_k(
         beyond = _gains(plain_s, anchors, curve, (top, top + 1), _MIDDLE)
         if beyond[top + 1] > beyond[top]:
             findings.append(Finding.of("JSD960", k=top, rate=highest.rate, threshold=policy.raise_k_above_acceptance))
-    answer = {
+    answer: dict[str, Any] = {
         "regret": regrets[best],
         "speedup": middle[best],
         "loses": all(max(each.values()) < 1 for each in gains),

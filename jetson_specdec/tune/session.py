@@ -23,11 +23,12 @@ from jetson_specdec.tune.schedule import Finish, Measure, Progress, TrySchedule,
 
 if TYPE_CHECKING:
     from jetson_specdec.gate import Verdict
+    from jetson_specdec.measurements import BenchReport
     from jetson_specdec.planning.plan import Plan
     from jetson_specdec.server import LadderResult, Occupant, Server, Started
     from jetson_specdec.server.climb import Try
 
-__all__ = ["NotStarted", "Session"]
+__all__ = ["NotStarted", "NothingToProve", "Session"]
 
 
 class NotStarted(Exception):  # noqa: N818 - how a tune ends, not a mistake
@@ -37,6 +38,18 @@ class NotStarted(Exception):  # noqa: N818 - how a tune ends, not a mistake
         super().__init__()
         self.findings = findings
         self.steps = steps
+
+
+class NothingToProve(Exception):  # noqa: N818 - how a tune ends, not a mistake
+    """The baseline shows that speculation is not the answer.
+
+    Attributes:
+        plan: what is decided with that baseline.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
 
 
 class Session:
@@ -127,7 +140,7 @@ class Session:
         Raises:
             OutputError: the evidence could not be written; everything is back.
         """
-        from jetson_specdec.tune.ending import finish, interrupted, not_started, put_back
+        from jetson_specdec.tune.ending import finish, interrupted, not_started, nothing, put_back
 
         result: TuneResult | None = None
         again: dict[str, Any] | None = None
@@ -139,6 +152,8 @@ class Session:
             result = finish(self, finished)
         except NotStarted as error:
             result = not_started(self, error)
+        except NothingToProve as error:
+            result = nothing(self, error)
         except KeyboardInterrupt:
             result = interrupted(self)
         finally:
@@ -232,6 +247,8 @@ class Session:
         self.progress = evolve(self.progress, blocks=(*self.progress.blocks, block))
         if block.tok_s is not None:
             self.tell("tune-event-measured", {"arm": label, "tok_s": block.tok_s})
+        if action.role == "baseline":
+            self._look_at(report)
         self._check_pair(block)
         left = downtime(self.settings, done=self.progress.blocks, policy=self.policy)
         self.tell("tune-event-left", {"minutes": left.high / 60})
@@ -245,7 +262,8 @@ class Session:
             except StartFailed as error:
                 self._keep_try({"arm": "off", "diagnosis": error.diagnosis.to_json()}, error.log_path)
                 steps = tuple(error.diagnosis.next_steps)
-                raise NotStarted((*error.diagnosis.findings, Finding.of("JSD929", cause=error.diagnosis.cause)), steps)
+                found = (*error.diagnosis.findings, Finding.of("JSD929", cause=error.diagnosis.cause))
+                raise NotStarted(found, steps) from None
         schedule = self.schedule if action.variant else None
         plan = self.arms.on(None if schedule else action.k, schedule)
         if not self.proven:
@@ -363,6 +381,16 @@ class Session:
         return self.tools.clock() - began
 
     # --- what follows from a block ------------------------------------------------------------------------------------
+
+    def _look_at(self, baseline: BenchReport) -> None:
+        """End it where the baseline says that decoding is too small a share of the time to gain from."""
+        from jetson_specdec.planning.decide import decide
+
+        if self.arms.plan.outcome == "already":
+            return
+        again = decide(evolve(self.arms.situation, baseline=baseline, policy=self.policy))
+        if again.outcome == "none" and again.has("ttft-bound"):
+            raise NothingToProve(again)
 
     def _check_pair(self, block: BlockRecord) -> None:
         if block.pair is None or block.variant != self.progress.variant:

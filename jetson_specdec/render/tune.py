@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tune for a person: what will happen, and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jetson_specdec.messages import render
+from jetson_specdec.render import terminal
+
+if TYPE_CHECKING:
+    from jetson_specdec.findings import Finding
+    from jetson_specdec.server import Restored
+    from jetson_specdec.tune.core import Offer, TuneResult
+
+__all__ = ["print_offer", "print_restored", "print_result"]
+
+
+def print_offer(offer: Offer) -> None:
+    """Print the plan, what it fetches and opens, and how long the server will be down."""
+    from jetson_specdec.cli.tune import downtime_finding
+    from jetson_specdec.render.plan import print_plan
+
+    print_plan(offer.plan)
+    terminal.section("What will happen")
+    disclosed = offer.disclosure.findings if offer.disclosure is not None else ()
+    terminal.findings((downtime_finding(offer), *offer.findings, *disclosed))
+    if offer.disclosure is not None:
+        rows = [
+            (each.kind, each.name, terminal.bytes_text(each.bytes), each.licence, _yes(each.cached))
+            for each in offer.disclosure.fetches
+        ]
+        if rows:
+            terminal.table(("what", "name", "size", "licence", "here already"), rows)
+    terminal.line("  " + render("tune-evidence", {"path": offer.evidence}), "dim")
+
+
+def _yes(value: bool | None) -> str | None:
+    return None if value is None else "yes" if value else "no"
+
+
+def print_result(result: TuneResult) -> None:
+    """Print verdict, reasons, and what to do now."""
+    from jetson_specdec.render.gate import print_verdict
+
+    if result.verdict is not None:
+        print_verdict(result.verdict)
+    else:
+        terminal.headline(render(f"tune-headline-{result.outcome}", {"outcome": result.outcome}))
+    own = [each for each in result.findings if result.verdict is None or each not in result.verdict.findings]
+    if own:
+        terminal.section("This tune")
+        terminal.findings(own)
+    if result.next_steps:
+        terminal.section("Now")
+        terminal.steps(result.next_steps)
+    if result.evidence is not None:
+        terminal.line("  " + render("tune-evidence", {"path": result.evidence}), "dim")
+
+
+def print_restored(done: Sequence[Restored], found: Sequence[Finding]) -> None:
+    """Print what was ended and what was brought back."""
+    ended = sum(len(each.ended) for each in done)
+    terminal.headline(render("tune-restored", {"starts": len(done), "ended": ended}))
+    if found:
+        terminal.findings(found)
