@@ -106,7 +106,6 @@ def _word_changes(text: str, located: Located, edits: Sequence[ArgEdit], typed: 
     command, words = located.command, located.words
     changes: list[Change] = []
     removed: set[int] = set()
-    added: list[str] = []
     for edit in edits:
         if isinstance(edit, ReplaceArg):
             word = words[edit.index]
@@ -117,13 +116,13 @@ def _word_changes(text: str, located: Located, edits: Sequence[ArgEdit], typed: 
                 if words[at].shared or (words[at].splices and words[at].value is not None):
                     raise UneditableError("JSE211", line=command.line, raw=command.args[at].raw, type=typed)
                 removed.add(at)
-        else:
-            added += edit.values
+        elif edit.values:
+            # in front of a word is behind the one before it
+            tail = words[edit.before - 1] if edit.before else located.tail
+            if tail is None or edit.before == 0:
+                raise UneditableError("JSE213", line=command.line, type=typed)
+            changes += _appended(text, tail, edit.values, words)
     changes += _removed(text, [words[at] for at in sorted(removed)])
-    if added:
-        if located.tail is None:
-            raise UneditableError("JSE213", line=command.line, type=typed)
-        changes += _appended(text, located.tail, added, words)
     return changes
 
 
@@ -158,7 +157,7 @@ def _removed(text: str, words: Sequence[Word]) -> list[Change]:
     changes = [Change(start=start, end=end, text="") for start, end in remove_items(text, items)]
     spots = {(word.start, word.end): word for word in words if word.parent is None}
     for (start, end), word in spots.items():
-        gap = _GAP.search(text, 0, start) if start else None
+        gap = _GAP.search(text, max(0, start - MAX_GAP), start) if start else None
         left = gap.start() if gap else start
         if left == start or (word.node is not None and left <= scalar_start(text, word.node)):
             # the first word: what stands behind it goes with it
@@ -169,6 +168,7 @@ def _removed(text: str, words: Sequence[Word]) -> list[Change]:
     return _merged(changes)
 
 
+MAX_GAP = 4096
 _GAP = re.compile(r"(?:[ \t]|\\?\r?\n)+\Z")
 
 

@@ -26,6 +26,7 @@ from jetson_specdec.recipe.unit_words import split_unit, unit_words
 
 __all__ = ["parse_unit", "unit_recipe"]
 
+MAX_CHARACTERS = 256 * 1024
 _SECTION = re.compile(r"\[([^\]]*)\]")
 _PREFIXES = "@-:+!|"
 _SHELL_WORD = re.compile(r"(?:\|\|?|&&?|;|\d*[<>]+&?\d*)\Z|.*(?:\$\(|`)")
@@ -40,7 +41,7 @@ def parse_unit(text: str, *, path: str | None = None, read: Callable[[str], str 
         read: returns the text of an `EnvironmentFile=`, or None.
 
     Raises:
-        RecipeSyntaxError: nothing in it starts an engine (JSE240).
+        RecipeSyntaxError: it is too long (JSE201), or nothing in it starts an engine (JSE240).
     """
     return unit_recipe(text, path=path, read=read or (lambda name: None))[0]
 
@@ -48,6 +49,8 @@ def parse_unit(text: str, *, path: str | None = None, read: Callable[[str], str 
 def unit_recipe(text: str, *, path: str | None, read: Callable[[str], str | None]) -> tuple[Recipe, list[Located]]:
     """Return the recipe, and where the words of its commands are written."""
     where = path or "the recipe"
+    if len(text) > MAX_CHARACTERS:
+        raise RecipeSyntaxError("JSE201", characters=len(text), limit=MAX_CHARACTERS)
     located, others = _read(text, read=read)
     if not located:
         raise RecipeSyntaxError("JSE240", where=where, form="a systemd unit", found=others[:8])
@@ -79,7 +82,7 @@ def _settings(text: str) -> Iterator[_Setting]:
             section, at = head[1], end + 1
             continue
         chars: list[Char] = []
-        blanks, start = -1, at
+        blanks = -1
         while True:
             first = at + len(text[at:end]) - len(text[at:end].lstrip(" \t"))
             last = end - 1 if text[end - 1 : end] == "\r" and end > first else end
@@ -101,7 +104,7 @@ def _settings(text: str) -> Iterator[_Setting]:
                 value.pop(0)
             while value and value[-1].text in " \t\r":
                 value.pop()
-            begin = start + len(text[start:]) - len(text[start:].lstrip(" \t"))
+            begin = chars[0].start
             stop = value[-1].end if value else min(end, len(text))
             yield _Setting(section, key.strip(), tuple(value), begin, stop, blanks)
         at = end + 1

@@ -13,6 +13,7 @@ __all__ = ["decode", "in_style", "is_text", "scalar_start", "scalar_style", "spe
 Style = Literal["plain", "single", "double", "literal", "folded"]
 
 _PROPERTIES = re.compile(r"(?:[&!][^\s]*[ \t]+|[&!][^\s]*[ \t]*\r?\n[ \t]*)+")
+_BLANKS = re.compile(r"[ \t]+")
 _BREAK = re.compile(r"[ \t]*(?:\r?\n[ \t]*)+")
 _HEADER = re.compile(r"[|>]([+-]?)[ \t]*(?:#[^\n]*)?\r?(?:\n|\Z)")
 _SIMPLE = {
@@ -86,6 +87,11 @@ def _flow(text: str, start: int, end: int, layer: str) -> list[Char] | None:
             at = gap.end()
             continue
         sign, stop = text[at], at + 1
+        blanks = _BLANKS.match(text, at, end)
+        if blanks:  # all at once, so that a long run is not looked at again and again
+            chars += [Char(text[place], place, place + 1, layers) for place in range(at, blanks.end())]
+            at = blanks.end()
+            continue
         if layer == "yaml-single" and sign == "'":
             stop = at + 2
         elif layer == "yaml-double" and sign == "\\":

@@ -11,7 +11,7 @@ from jetson_specdec.errors import RecipeSyntaxError
 
 __all__ = ["documents", "entries", "is_list", "is_map", "is_scalar", "item", "items", "value_of", "walk"]
 
-MAX_DEPTH = 60
+MAX_MERGES = 100
 MAX_NODES = 200_000
 
 
@@ -88,21 +88,26 @@ def walk(root: Any) -> Iterator[Any]:
             stack += reversed(node.value)
 
 
-def entries(node: Any, depth: int = 0) -> dict[str, Any]:
+def entries(node: Any, merged: set[int] | None = None) -> dict[str, Any]:
     """Return a mapping's values by key, with what `<<` brings in behind its own."""
-    if not is_map(node) or depth > MAX_DEPTH:
+    if not is_map(node):
         return {}
+    # Bringing the same mapping in twice changes nothing, and could be made to take for ever.
+    merged = {id(node)} if merged is None else merged
     own: dict[str, Any] = {}
-    merged: list[Any] = []
+    more: list[Any] = []
     for key, value in node.value:
         if not is_scalar(key):
             continue
         if key.value == "<<" and (is_map(value) or is_list(value)):
-            merged += value.value if is_list(value) else [value]
+            more += value.value if is_list(value) else [value]
         else:
             own[str(key.value)] = value
-    for one in merged:
-        for name, value in entries(one, depth + 1).items():
+    for one in more:
+        if id(one) in merged or len(merged) > MAX_MERGES:
+            continue
+        merged.add(id(one))
+        for name, value in entries(one, merged).items():
             own.setdefault(name, value)
     return own
 

@@ -228,3 +228,25 @@ def test_secrets_of_env_files_stay_out_of_the_plan(tmp_path: Path) -> None:
     assert "not-for-others" not in shown
     assert plan.outcome == "eagle3"
     assert "not-for-others" in plan.recipe.after
+
+
+def test_merge_keys_cannot_be_made_to_take_for_ever() -> None:
+    levels = "".join(f"x{n}: &x{n}\n  <<: [*x{n - 1}, *x{n - 1}]\n" for n in range(1, 50))
+    text = f"x0: &x0 {{image: vllm/vllm-openai}}\n{levels}services:\n  a:\n    <<: *x49\n    command: --model m\n"
+    assert parse_recipe(text).commands[0].image == "vllm/vllm-openai"
+
+
+def test_words_that_depend_on_a_variable_being_set() -> None:
+    recipe = one("    command: --model m ${EAGER:+--enforce-eager} --port 1\n")
+    assert values(recipe) == ["--model", "m", "--enforce-eager", "--port", "1"]
+    assert [arg.optional for arg in recipe.commands[0].args] == [False, False, True, False, False]
+
+
+def test_an_entrypoint_that_stands_there_twice() -> None:
+    text = "services:\n  a:\n    image: vllm/vllm-openai:v0.20.0\n    command: vllm serve Qwen/Qwen3-8B\n"
+    plan = Planner().plan(text, device="thor-t5000", l4t="38.4.0")
+    assert "entrypoint-doubled" in {finding.topic for finding in plan.findings}
+    own = text.replace("    command", "    entrypoint: []\n    command")
+    plan = Planner().plan(own, device="thor-t5000", l4t="38.4.0")
+    assert "entrypoint-doubled" not in {finding.topic for finding in plan.findings}
+    assert plan.recipe.after.endswith("\n")

@@ -165,6 +165,15 @@ def test_refusals_name_what_to_type() -> None:
         edit_embedded(parse_recipe(folded), 0, [AppendArgs(values=("--x", "two\nlines"))])
 
 
+def test_words_can_go_in_front_of_others() -> None:
+    text = "services:\n  a:\n    image: vllm/vllm-openai:v0.20.0\n    command: --model m ${MORE}\n"
+    after = edit_embedded(parse_recipe(text), 0, [AppendArgs(values=("--seed", "1"), before=2)])
+    assert after == text.replace("--model m", "--model m --seed 1")
+    items = text.replace("--model m ${MORE}", "\n    - --model\n    - m\n    # last\n    - --more")
+    after = edit_embedded(parse_recipe(items), 0, [AppendArgs(values=("--seed", "1"), before=2)])
+    assert after == items.replace("    - m\n", '    - m\n    - --seed\n    - "1"\n')
+
+
 def test_nothing_asked_nothing_changed() -> None:
     for name in ("compose-styles.yaml", "manifest-forms.yaml"):
         recipe = load_recipe(DATA / name)
