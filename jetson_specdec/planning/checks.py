@@ -22,7 +22,7 @@ ALLOWED_FAMILIES = ("thor", "agx_orin", "igx_orin")
 def broken(situation: Situation) -> tuple[Finding, ...]:
     """Return what must be repaired before anything else can be said."""
     command = situation.command
-    if command.serve_form == "other" and command.engine != "vllm":
+    if command.serve_form == "other" and situation.recipe.form != "python":
         return (Finding.of("JSD571", engine=command.engine, line=command.line),)
     found = [*situation.recipe.findings, *command.findings, *situation.flags.findings, *situation.speculation.findings]
     if situation.config is not None and not situation.config.found:

@@ -44,7 +44,7 @@ def decide(situation: Situation, *, strategies: Sequence[Strategy] | None = None
     asked = ordered(default_strategies() if strategies is None else strategies)
     draft = _Draft(situation)
     broken = checks.broken(situation)
-    if situation.command.serve_form == "other":
+    if situation.command.serve_form == "other" and situation.recipe.form != "python":
         return draft.unchanged("refuse", (*broken, *situation.device.findings), _reject_all(asked, broken))
     found = [*situation.device.findings, *checks.doubled_entrypoint(situation)]
     found += [*notes.about_target(situation), *notes.about_utilization(situation), *notes.about_flags(situation)]
