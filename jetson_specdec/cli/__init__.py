@@ -15,6 +15,8 @@ COMMANDS = {
     "doctor": "Check board, container engine, memory, port, caches and disk before serving.",
     "bench": "Measure a server: speed, latencies, acceptance, and the board's conditions.",
     "gate": "Judge a benchmark with speculation against one without.",
+    "tune": "Prove it on this board: start both ways in turns, find k, judge, put the old server back.",
+    "watch": "Say whether a server with speculation still is what the verdict rested on.",
     "diagnose": "Say why a launch failed, from its log.",
     "catalog": "List published heads and drafts for a target.",
     "explain": "Explain a finding, a topic or a threshold.",
