@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import json
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from jetson_specdec.apply.checkup import Check
 from jetson_specdec.apply.environment import engine_env, hub_of, registry_of
 from jetson_specdec.findings import Finding, Severity
+from jetson_specdec.packaged import packaged_json
 
 if TYPE_CHECKING:
     from jetson_specdec.apply.checkup import Subject
@@ -23,12 +22,11 @@ def places(subject: Subject) -> list[dict[str, Any]]:
 
     Each has `name`, `label`, `url`, `finding` (code where it does not answer) and `needed` (by this recipe).
     """
-    text = resources.files(__package__).joinpath("data").joinpath("places.json").read_text(encoding="utf-8")
     deployment = subject.deployment
     env = engine_env(deployment.command, subject.host.environ) if deployment is not None else dict(subject.host.environ)
     hub = hub_of(env)
     needed = _needed(subject, hub.service if hub.official or hub.service == "modelscope" else "mirror")
-    found = [dict(each) for each in json.loads(text)["places"]]
+    found = [dict(each) for each in packaged_json("apply", "data", "places.json")["places"]]
     if not hub.official:
         mirror = {"name": "mirror", "label": hub.host, "url": hub.endpoint + "/", "finding": "JSD884"}
         found.insert(1, mirror)

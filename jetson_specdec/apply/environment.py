@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import frozen
+
+from jetson_specdec.packaged import packaged_json
 
 if TYPE_CHECKING:
     from jetson_specdec.recipe.core import ServeCommand
@@ -25,8 +25,7 @@ _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 @lru_cache(maxsize=4)
 def _data(name: str) -> Mapping[str, Any]:
-    text = resources.files(__package__).joinpath("data").joinpath(f"{name}.json").read_text(encoding="utf-8")
-    found: Mapping[str, Any] = json.loads(text)
+    found: Mapping[str, Any] = packaged_json("apply", "data", f"{name}.json")
     return found
 
 

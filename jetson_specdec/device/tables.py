@@ -6,15 +6,14 @@ Every entry of those files names its sources and a confidence; nothing here adds
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
 from typing import Any
 
 from attrs import frozen
 
 from jetson_specdec.device.core import Confidence, SpeculationAllowed
+from jetson_specdec.packaged import packaged_json
 
 __all__ = [
     "Family",
@@ -117,8 +116,7 @@ class Family:
 
 @lru_cache(maxsize=8)
 def _load(name: str) -> dict[str, Any]:
-    file = resources.files("jetson_specdec.device").joinpath("data").joinpath(name)
-    data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    data: dict[str, Any] = packaged_json("device", "data", name)
     return data
 
 

@@ -7,11 +7,11 @@ package knows; one above the newest counts as the newest; one below the oldest h
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from importlib import resources
 from typing import Any
+
+from jetson_specdec.packaged import packaged_json
 
 __all__ = ["NEWEST_KNOWN", "OLDEST_KNOWN", "in_ranges", "load", "release_key", "rows_between", "step_value", "table"]
 
@@ -25,8 +25,7 @@ Range = Sequence["str | None"]
 @lru_cache(maxsize=8)
 def load(name: str) -> Mapping[str, Any]:
     """Return a data file of this room, parsed once; `name` without `.json`."""
-    text = resources.files(__package__).joinpath("data").joinpath(f"{name}.json").read_text(encoding="utf-8")
-    data: Mapping[str, Any] = json.loads(text)
+    data: Mapping[str, Any] = packaged_json("engine", "data", f"{name}.json")
     return data
 
 

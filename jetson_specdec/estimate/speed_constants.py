@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
 from typing import Any
 
 from attrs import field, frozen
 
 from jetson_specdec.device.core import Device
 from jetson_specdec.estimate.speed_span import Span
+from jetson_specdec.packaged import packaged_json
 
 __all__ = ["Board", "SpeedConstants", "constants_for", "fixed_share", "speed_data"]
 
@@ -69,8 +68,7 @@ class SpeedConstants:
 @lru_cache(maxsize=1)
 def speed_data() -> Mapping[str, Any]:
     """Return the fitted ranges as stored, with their sources."""
-    file = resources.files("jetson_specdec.estimate").joinpath("data").joinpath("speed.json")
-    data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    data: dict[str, Any] = packaged_json("estimate", "data", "speed.json")
     return data
 
 

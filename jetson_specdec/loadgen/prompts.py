@@ -11,13 +11,13 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve, field, frozen
 
 from jetson_specdec.errors import OptionError
+from jetson_specdec.packaged import packaged_text
 
 __all__ = ["Prompt", "PromptSet", "load_prompts", "own_prompts", "random_prompts"]
 
@@ -134,8 +134,8 @@ def own_prompts() -> PromptSet:
     """Return the set of this project: chat, code, maths, summarising, extraction and Chinese, short and long."""
     from jetson_specdec.loadgen.prompt_files import parse_prompts
 
-    file = resources.files(__package__).joinpath("data").joinpath("prompts.jsonl")
-    return PromptSet(name="jetson-specdec", prompts=parse_prompts(file.read_text(encoding="utf-8"), where=str(file)))
+    text = packaged_text("loadgen", "data", "prompts.jsonl")
+    return PromptSet(name="jetson-specdec", prompts=parse_prompts(text, where="prompts.jsonl"))
 
 
 def load_prompts(path: str | Path, *, category: str | None = None) -> PromptSet:

@@ -18,12 +18,12 @@ that is missing or `None` is shown as "unknown".
 
 from __future__ import annotations
 
-import json
 import string
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib import resources
 from typing import Any
+
+from jetson_specdec.packaged import packaged_json
 
 __all__ = ["AREAS", "all_codes", "code_info", "explain", "render", "template"]
 
@@ -73,10 +73,10 @@ _FORMATTER = _Formatter()
 
 @lru_cache(maxsize=64)
 def _load(folder: str, area: str) -> dict[str, Any]:
-    file = resources.files(__package__).joinpath(folder).joinpath(f"{area}.json")
-    if not file.is_file():
+    try:
+        data: dict[str, Any] = packaged_json("messages", folder, f"{area}.json")
+    except FileNotFoundError:
         return {}
-    data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return data
 
 

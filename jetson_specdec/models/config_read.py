@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
 from typing import Any
 
 from attrs import frozen
+
+from jetson_specdec.packaged import packaged_json
 
 __all__ = ["KVLayers", "MoE", "Shape", "StateLayers", "read_shape", "text_config"]
 
@@ -112,9 +112,7 @@ class Shape:
 
 @lru_cache(maxsize=1)
 def _defaults() -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(
-        resources.files(__package__).joinpath("data/config_defaults.json").read_text(encoding="utf-8")
-    )
+    data: dict[str, Any] = packaged_json("models", "data", "config_defaults.json")
     return data
 
 

@@ -7,15 +7,14 @@ read once and never changed: a user's file makes new rows.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from attrs import field, frozen
 
 from jetson_specdec.errors import CatalogueError
+from jetson_specdec.packaged import packaged_json
 
 __all__ = ["Rows", "packaged_rows"]
 
@@ -171,11 +170,7 @@ def _by_id(rows: Iterable[Row]) -> dict[str, Row]:
 @cache
 def packaged_rows() -> Rows:
     """Return the rows that ship with this package."""
-    folder = Path(__file__).with_name("data")  # importlib.resources would cost more than reading the files
-    targets, heads, pairs = (
-        json.loads(folder.joinpath(f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("targets", "heads", "pairs")
-    )
+    targets, heads, pairs = (packaged_json("models", "data", f"{name}.json") for name in ("targets", "heads", "pairs"))
     return Rows(
         targets=_by_id(targets["targets"]),
         heads=_by_id(heads["heads"]),

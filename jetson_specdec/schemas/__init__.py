@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import json
-from importlib import resources
 from typing import Any
+
+from jetson_specdec.packaged import packaged_json
 
 __all__ = ["NAMES", "load"]
 
@@ -52,8 +52,7 @@ def load(name: str) -> dict[str, Any]:
         return Demo.schema()
     if name == "policy":
         return _policy()
-    file = resources.files(__package__).joinpath(f"{name}.json")
-    schema: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    schema: dict[str, Any] = packaged_json("schemas", f"{name}.json")
     return schema
 
 

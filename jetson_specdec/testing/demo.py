@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Callable, Sequence
-from importlib import resources
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +14,7 @@ from attrs import evolve, field, frozen
 from jetson_specdec.errors import OptionError
 from jetson_specdec.gate import Gate, Verdict
 from jetson_specdec.measurements import BenchReport
+from jetson_specdec.packaged import packaged_json, packaged_text
 from jetson_specdec.testing.simulated import simulated
 from jetson_specdec.testing.truth import Truth
 
@@ -94,7 +93,7 @@ class Demo:
 
 def demo_recipe() -> str:
     """Return the sample recipe, a shell text."""
-    return _packaged("demo-recipe.sh")
+    return packaged_text("testing", "data", "demo-recipe.sh")
 
 
 def demo_truth() -> Truth:
@@ -192,9 +191,5 @@ def _measure(
 
 
 def _facts() -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(_packaged("demo.json"))
+    facts: dict[str, Any] = packaged_json("testing", "data", "demo.json")
     return facts
-
-
-def _packaged(name: str) -> str:
-    return resources.files(__package__).joinpath("data").joinpath(name).read_text(encoding="utf-8")
