@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from attrs import evolve
+
 from jetson_specdec.messages import render
 from jetson_specdec.render import terminal
 
@@ -22,7 +24,8 @@ def print_offer(offer: Offer) -> None:
     from jetson_specdec.cli.tune import downtime_finding
     from jetson_specdec.render.plan import print_plan
 
-    print_plan(offer.plan)
+    # What to do next is asked below; the plan's own steps are for those who go without.
+    print_plan(evolve(offer.plan, next_steps=()))
     terminal.section("What will happen")
     disclosed = offer.disclosure.findings if offer.disclosure is not None else ()
     terminal.findings((downtime_finding(offer), *offer.findings, *disclosed))
