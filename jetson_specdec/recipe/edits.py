@@ -243,8 +243,7 @@ def _carry_out(changes: _Changes) -> tuple[str, tuple[FileEdit, ...], ConfigFile
         if changes.flags.separator is not None:
             raise UneditableError("JSE235", line=command.line, words=" ".join(_quoted(changes.appended)))
         # Words of the outside keep the last word; the model has to stay in front.
-        outside = changes.flags.opaque_from if recipe.form == "shell" else None
-        edits.append(AppendArgs(values=tuple(changes.appended), before=outside or None))
+        edits.append(AppendArgs(values=tuple(changes.appended), before=changes.flags.opaque_from or None))
     if not edits:
         return recipe.text, files, config
     if command.engine != "vllm":

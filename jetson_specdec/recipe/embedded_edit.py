@@ -17,7 +17,7 @@ from attrs import frozen
 
 from jetson_specdec.errors import CommandChoiceError, RecipeError, UneditableError
 from jetson_specdec.recipe.chars import ELSEWHERE, Layers, encode
-from jetson_specdec.recipe.core import ArgEdit, Recipe, RemoveArgs, ReplaceArg, ServeCommand
+from jetson_specdec.recipe.core import AppendArgs, Arg, ArgEdit, Recipe, RemoveArgs, ReplaceArg, ServeCommand
 from jetson_specdec.recipe.embedded import Located, ScriptSite, Word
 from jetson_specdec.recipe.shell_edit import by_hand_of, context_of, shape_of, wanted_args
 from jetson_specdec.recipe.word_style import respelled, spelled
@@ -57,6 +57,8 @@ def edit_located(
     if not 0 <= index < len(recipe.commands):
         raise CommandChoiceError("JSE219", index=index, count=len(recipe.commands))
     command = recipe.commands[index]
+    wanted_args(command, edits)  # raises for what cannot be asked for
+    edits = [_placed(edit, command.args) for edit in edits]
     wanted = wanted_args(command, edits)
     if not edits:
         return recipe.text
@@ -70,6 +72,16 @@ def edit_located(
         if text is not None and _proved(before, text, index, wanted, reread):
             return text
     raise UneditableError("JSE213", line=command.line, type=typed)
+
+
+def _placed(edit: ArgEdit, args: Sequence[Arg]) -> ArgEdit:
+    """Return an edit whose new words stand between words as written, not inside one that becomes several."""
+    if not isinstance(edit, AppendArgs) or edit.before is None:
+        return edit
+    at = edit.before
+    while 0 < at < len(args) and (args[at - 1].start, args[at - 1].end) == (args[at].start, args[at].end):
+        at -= 1
+    return AppendArgs(values=edit.values, before=at)
 
 
 def _proved(

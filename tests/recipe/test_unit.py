@@ -204,6 +204,14 @@ def test_a_plan_and_its_repetition() -> None:
         assert again.recipe.after == plan.recipe.after
 
 
+def test_words_of_the_outside_keep_the_last_word() -> None:
+    recipe = unit("/v/vllm serve ${MODEL} \\\n  --port 8000 \\\n  $OPTIONS")
+    flags = ServeFlags.read(recipe.commands[0])
+    after = plan_edit(recipe, recipe.commands[0], flags, speculative_config=CONFIG).text_after
+    added = f"  --speculative-config '{JSON}' \\\n"
+    assert after == recipe.text.replace("  $OPTIONS", added + "  $OPTIONS")
+
+
 def test_secrets_stay_out() -> None:
     text = (
         "[Service]\nEnvironment=HF_TOKEN=not-for-others VLLM_API_KEY=nor-this-one\n"
