@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def diagnose(
-    log: str,
+    log: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,
-    *more: str,
+    *more: Annotated[str, Parameter(allow_leading_hyphen=True)],
     dmesg: Path | None = None,
     meminfo: Path | None = None,
     recipe: Path | None = None,
@@ -57,6 +57,10 @@ def diagnose(
     from jetson_specdec.logs.launch import diagnose as judge
 
     names = [log, *more]
+    for name in names:
+        # A lone dash is standard input, so the parser lets words with dashes through.
+        if name.startswith("-") and name != "-":
+            raise OptionError("JSE704", option=name)
     beside = {
         "dmesg": dmesg,
         "meminfo": meminfo,

@@ -40,6 +40,7 @@ class Hit:
         values: what was read from the line.
         proof: the line.
         lines_before: the lines before it, for what they say about it.
+        process: who printed it, or None.
         progress: how far the start had come.
         drafter: whether the draft was being loaded.
         started: whether the server was up.
@@ -51,6 +52,7 @@ class Hit:
     values: Mapping[str, Any]
     proof: Proof
     lines_before: tuple[str, ...] = ()
+    process: str | None = None
     progress: str
     drafter: bool
     started: bool

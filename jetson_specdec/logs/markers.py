@@ -239,7 +239,9 @@ def _hub(text: str, attempt: Attempt, order: int) -> None:
                 attempt.repos.append((order, name))
 
 
-_VERSION = r"(?:vLLM (?:API )?server version v?(\d[\w.+-]*)|LLM engine \(v(\d[^)\s]*)\)|█.{0,200}\bversion (\d[\w.+-]*)\s*$)"
+_VERSION = (
+    r"(?:vLLM (?:API )?server version v?(\d[\w.+-]*)|LLM engine \(v(\d[^)\s]*)\)|█.{0,200}\bversion (\d[\w.+-]*)\s*$)"
+)
 _LOADED = r"(?:Model loading took|oading model weights took|model weights take) (?P<size>\d+(?:\.\d+)?) ?(?P<unit>Gi?B)"
 _REPO = (
     r"(?:https?://[^/\s'\"]{1,200}(?:\.co|\.com|\.cn|:\d+)|with url: )/(?:api/(?:resolve-cache/)?models/)?"

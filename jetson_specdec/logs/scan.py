@@ -32,6 +32,8 @@ _DULL = frozenset(
     {"HTTP/1.1", "Avg generation throughput:", "SpecDecoding metrics:", "version ", "137", "huggingface.co/"}
 )
 _RETRIED = ("Error retrieving file list", "thrown while requesting", ", retrying ", "Retrying in ", "stats.vllm.ai")
+_CACHE = frozenset(("kv-none", "kv-small", "kv-small-v0"))
+_EXCEPTIONS = frozenset(("Error:", "Exception:"))
 _LAST_WORDS = ("Engine core initialization failed", "serve: error:", "vllm: error:", "api_server.py: error:")
 _HEALTHY = ("resource_tracker:", "If you see ")
 
@@ -132,6 +134,8 @@ class _Scan:
         if self.current.served and _DULL.issuperset(found):
             return False
         by_anchor, marks = _by_anchor(), _marks()
+        if self.current.started and not _EXCEPTIONS.isdisjoint(found):
+            return True
         return any(
             anchor in marks or any(self.counts[entry.id] < MAX_HITS for entry in by_anchor[anchor]) for anchor in found
         )
@@ -148,7 +152,11 @@ class _Scan:
             return Proof(input=self.name, line=number, text=_shown(line.text))
 
         if not _marks().isdisjoint(found):
+            started = self.current.started
             markers.read_marker(line, self.current, self.order, proof)
+            if self.current.started and not started:
+                # What a healthy start showed on the way must not use up the room for what ends it later.
+                self.counts.clear()
         if self.current.time is None:
             self.current.time = line.time
         if self.current.started and self.current.stopped:
@@ -176,8 +184,8 @@ class _Scan:
             if not entry.fits(before):
                 continue
             matched = True
-            if self.current.closed and entry.tier == 1 and _is_new(entry, values, self.current):
-                # A report after the last words of the start before: a log of several starts without their beginnings.
+            if entry.tier == 1 and _is_new(entry, values, self.current):
+                # A log of several starts without their beginnings.
                 self._next(line.time, self.current.speculates)
             self._add(entry, line, values, proof)
         if not matched and not line.quiet and _exception() in candidates:
@@ -186,10 +194,14 @@ class _Scan:
                 self._add(_exception(), line, values, proof)
 
     def _add(self, entry: Signature, line: Line, values: dict[str, object], proof: Callable[[], Proof]) -> None:
-        if self.counts[entry.id] >= MAX_HITS or any(mark in line.text for mark in _HEALTHY):
-            return
-        self.counts[entry.id] += 1
         attempt, tier = self.current, entry.tier
+        full = self.counts[entry.id] >= MAX_HITS
+        # While it serves, requests fail for reasons of their own: the last exceptions are the ones that can end it.
+        if any(mark in line.text for mark in _HEALTHY) or (full and not (attempt.started and entry is _exception())):
+            return
+        if full:
+            attempt.hits.remove(next(hit for hit in attempt.hits if hit.signature is entry and hit.started))
+        self.counts[entry.id] += 1
         if any(mark in line.text for mark in _RETRIED):
             tier = max(tier, 3)
         attempt.closed = attempt.closed or any(mark in line.text for mark in _LAST_WORDS)
@@ -201,6 +213,7 @@ class _Scan:
                 values=values,
                 proof=proof(),
                 lines_before=tuple(self.before),
+                process=line.process,
                 progress=attempt.progress,
                 drafter=attempt.drafter and not attempt.loaded,
                 started=attempt.started,
@@ -239,9 +252,17 @@ def _blocks(text: str) -> Iterator[tuple[int, str, int]]:
 
 
 def _is_new(entry: Signature, values: dict[str, object], attempt: Attempt) -> bool:
-    """Whether a report differs from those of the same start: they are repeated by every process that hears of them."""
-    same = [hit for hit in attempt.hits if hit.signature.id == entry.id]
-    return not any(hit.values == values for hit in same) and any(hit.tier <= 2 for hit in attempt.hits)
+    """Whether a report must be of a further start.
+
+    It follows the last words of this one, or cannot come from the same start: who fails the memory check at the
+    beginning never gets to the cache. Reports are repeated by every process that hears of them: that is nothing new.
+    """
+    ids = {hit.signature.id for hit in attempt.hits}
+    if (entry.id == "precheck" and not ids.isdisjoint(_CACHE)) or (entry.id in _CACHE and "precheck" in ids):
+        return True
+    if not attempt.closed or not any(hit.tier <= 2 for hit in attempt.hits):
+        return False
+    return not any(hit.values == values for hit in attempt.hits if hit.signature.id == entry.id)
 
 
 def _shown(text: str) -> str:

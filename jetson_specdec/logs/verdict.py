@@ -23,6 +23,8 @@ KILLED: Final = (137, -9)
 
 # After a start only these end the server; other errors belong to single requests.
 _DEADLY = ("engine-dead", "killed", "killed-core", "killed-137", "kernel-oom", "watchdog", "port", "native-crash")
+_NEAR = 40
+"""Lines of interest between what killed the engine and the first line that says so."""
 _BY_OTHERS = ("host_oom_killed", "watchdog_stopped", "port_in_use")
 _OOM = ("oom-sampler", "oom-load-hint", "oom")
 _DRAFT_FILES = r'File "[^"\n]*(?:spec_decode|eagle|medusa|dflash|dspark|draft|_mtp)[^"\n]*"|\bin load_draft'
@@ -103,14 +105,23 @@ def _after_start(attempt: Attempt, exit_code: int | None) -> Verdict:
         if exit_code in KILLED and not attempt.stopped:
             return Verdict(started_ok=False, cause="host_oom_killed", stage=_serving_stage(attempt))
         return Verdict(started_ok=True, cause="none", stage="serving")
-    hit = _choose(after) or deadly[0]
-    verdict = evolve(_of(attempt, hit, after), stage=_serving_stage(attempt))
+    near = [hit for hit in after if _belongs(hit, deadly[0])]
+    hit = _choose(near) or deadly[0]
+    verdict = evolve(_of(attempt, hit, near), stage=_serving_stage(attempt))
     if verdict.cause == "port_in_use":
         return evolve(verdict, stage=None)
     if verdict.cause in _BY_OTHERS or attempt.served:
         return verdict
     inner = None if verdict.cause in ("engine_failed", "first_request_failed") else verdict.cause
     return evolve(verdict, cause="first_request_failed", inner=inner, stage="first_request")
+
+
+def _belongs(hit: Hit, end: Hit) -> bool:
+    """Whether a line can be about the end of a server that was up: requests fail for reasons of their own before."""
+    if hit.order >= end.order:
+        return True
+    from_engine = hit.process is not None and "API" not in hit.process
+    return hit.order >= end.order - _NEAR and (from_engine or hit.signature.id != "exception")
 
 
 def _serving_stage(attempt: Attempt) -> str:

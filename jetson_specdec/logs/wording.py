@@ -16,15 +16,28 @@ __all__ = ["findings_of", "steps_of"]
 
 _STEP = 0.05
 _CEILING = 0.90
+_NAMELESS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "JSD701": (("variant",), "JSD751"),
+    "JSD702": (("key",), "JSD759"),
+    "JSD704": (("flag",), "JSD758"),
+    "JSD710": (("target_vocab", "draft_vocab"), "JSD752"),
+    "JSD711": (("free_gib", "total_gib"), "JSD756"),
+    "JSD713": (("max_model_len",), "JSD757"),
+    "JSD722": (("repo",), "JSD753"),
+    "JSD723": (("repo",), "JSD754"),
+    "JSD725": (("architecture",), "JSD755"),
+}
+"""Finding → the names its text needs, and the finding to use where one of them is not known."""
 
 
 def findings_of(case: Case, every: Sequence[Judged], total: int) -> tuple[Finding, ...]:
     """Return the cause in words, then what else was noticed."""
     verdict = case.verdict
-    code = "JSD736" if verdict.started_ok is None else causes()[verdict.cause]["code"]
-    found = [Finding.of(code, **{"cause": verdict.cause, **case.values})]
+    found = [_about(case, verdict.cause)]
+    if verdict.started_ok is None:
+        found = [Finding.of("JSD736", cause=verdict.cause)]
     if verdict.inner is not None:
-        found.append(Finding.of(causes()[verdict.inner]["code"], **case.values))
+        found.append(_about(case, verdict.inner))
     if total > 1:
         failed = [each.verdict.cause for each in every if each.verdict.started_ok is False]
         found.append(Finding.of("JSD740", attempts=total, causes=sorted(set(failed))))
@@ -37,6 +50,14 @@ def findings_of(case: Case, every: Sequence[Judged], total: int) -> tuple[Findin
     if verdict.cause == "flag_unrecognized" and case.values.get("flag") == "serve":
         found.append(Finding.of("JSD748"))
     return (*found, *case.evidence.findings)
+
+
+def _about(case: Case, cause: str) -> Finding:
+    """Return the finding of a cause, the one without names and numbers where the log has none."""
+    code = causes()[cause]["code"]
+    needed, instead = _NAMELESS.get(code, ((), code))
+    known = all(case.values.get(name) is not None for name in needed)
+    return Finding.of(code if known else instead, **{"cause": cause, **case.values})
 
 
 def _memory(case: Case) -> list[Finding]:
