@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does a server still do what the verdict rested on? Pure: a reference, two pages of counters, limits in; answer out."""
+"""Does a server still do what the verdict rested on? Pure: a reference and two pages of counters in, an answer out."""
 
 from __future__ import annotations
 

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A laboratory: tune without processes and in virtual time, and real ones with a stand-in `vllm`."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jetson_specdec.errors import SpecdecError, StartFailed
+from jetson_specdec.host import LocalHost
+from jetson_specdec.loadgen import Benchmark
+from jetson_specdec.logs import diagnose
+from jetson_specdec.server import Started, Stopped
+from jetson_specdec.server.address import Address
+from jetson_specdec.testing import FakeVllm, Truth
+from jetson_specdec.tune import Tools, TuneSettings, tune
+
+RECIPE = "#!/bin/bash\n# ours\nvllm serve Qwen/Qwen3-8B --port 8391 --max-num-seqs 16\n"
+PACKAGE_PARENT = str(Path(__import__("jetson_specdec").__file__).parents[1])
+
+
+class QuietHost(LocalHost):
+    """This machine with no programs to ask, and a memory that never changes."""
+
+    def run(self, argv, *, timeout=10.0):
+        return None
+
+    def read_text(self, path, *, limit=1 << 20):
+        if path == "/proc/meminfo":
+            return "MemTotal: 64000000 kB\nMemAvailable: 50000000 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"
+        return super().read_text(path, limit=limit)
+
+
+class Lab:
+    """Servers that exist only as a `FakeVllm`; `launches` tells what was started with which arguments."""
+
+    def __init__(self, folder, **truth):
+        self.folder = folder
+        self.truth = Truth(**truth)
+        self.now = 0.0
+        self.launches = []
+        self.back = []
+        self.occupants = ()
+        self.running = None
+        self.fail = lambda fake, number: None
+        self.on_bench = lambda number: None
+        self.change = lambda report, number: report
+        self.truth_of = lambda fake, number: self.truth
+        self.benches = 0
+        self.options = {}
+        self.recipe = folder / "serve.sh"
+        self.recipe.write_text(RECIPE)
+
+    @property
+    def tools(self):
+        return Tools(
+            host=QuietHost(), server=self._server, benchmark=self._bench, clock=lambda: self.now, sleep=self._sleep,
+            state_dir=self.folder / "state", back_wait_s=0.0, environ={"PATH": os.environ["PATH"]},
+        )  # fmt: skip
+
+    def _sleep(self, seconds):
+        self.now += seconds
+
+    def _server(self, plan, index, **options):
+        return _Server(self, plan, options)
+
+    def _bench(self, url, *, host, device, **options):
+        self.benches += 1
+        self.on_bench(self.benches)
+        fake = self.running
+        fake.change(**{"seed": self.benches})
+        began = self.benches
+        report = Benchmark(url, **options, sample_conditions=False, connection=fake.connection()).run()
+        self.now += sum(run.duration_s for run in report.runs)
+        return self.change(report, began)
+
+    def tune(self, **more):
+        asked = {
+            "settings": TuneSettings(num_prompts=8, output_len=48),
+            "device": "thor-t5000",
+            "l4t": "38.4.0",
+            "vllm_version": "0.32.0",
+            "evidence": self.folder / "evidence",
+            "tools": self.tools,
+            **self.options,
+            **more,
+        }
+        return tune(self.recipe, **asked)
+
+
+class _Server:
+    def __init__(self, lab, plan, options):
+        self.lab, self.plan, self.options = lab, plan, options
+        self.address = Address(port=1)
+        self.run_id = f"run{len(lab.launches)}"
+        self.base_url, self.root_url = "http://127.0.0.1:1/v1", "http://127.0.0.1:1"
+        self.taken = False
+
+    def in_the_way(self):
+        return self.lab.occupants
+
+    def start(self):
+        lab = self.lab
+        number = len(lab.launches) + 1
+        lab.launches.append(self.plan)
+        self.taken = bool(lab.occupants) and self.options["replace"]
+        fake = FakeVllm(list(self.plan.serve_args), truth=lab.truth, **(lab.fail(self, number) or {}))
+        fake = FakeVllm(
+            list(self.plan.serve_args), truth=lab.truth_of(fake, number), **(lab.fail(self, number) or {})
+        )
+        log = Path(self.options["log_dir"]) / f"{self.run_id}-{number}.log"
+        lab.now += 60
+        try:
+            fake.prepare()
+        except SpecdecError:
+            log.write_text(fake.log.text)
+            found = diagnose(fake.log.text, exit_code=1)
+            raise StartFailed("JSE932", diagnosis=found, log_path=str(log), cause=found.cause, remedy=found.remedy)
+        fake.announce(8391)
+        log.write_text(fake.log.text)
+        assert lab.running is None, "two servers at once"
+        lab.running = fake
+        return Started(
+            base_url=self.base_url, root_url=self.root_url, model=fake.model, run_id=self.run_id, log_path=str(log),
+            ready_s=60.0, first_completion_s=0.1, first_completion_tokens=16,
+        )  # fmt: skip
+
+    def stop(self, *, put_back=False):
+        self.lab.running = None
+        self.lab.now += 5
+        return Stopped(port_free=True, memory_back=True, available_bytes=None, seconds=5.0)
+
+    def put_back(self):
+        assert self.lab.running is None, "the old server comes back only when ours is gone"
+        if not self.taken:
+            return ()
+        self.taken = False
+        names = tuple(each.name for each in self.lab.occupants)
+        self.lab.back += names
+        return names
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return lambda **truth: Lab(tmp_path, **truth)
+
+
+# --- real processes ---------------------------------------------------------------------------------------------------
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def until(look, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not (seen := look()):
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.02)
+    return seen
+
+
+class Board:
+    """A folder with a recipe, a `vllm` on the path, and `jetson-specdec tune` as a process."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.port = free_port()
+        self.recipe = folder / "serve.sh"
+        self.recipe.write_text(RECIPE.replace("8391", str(self.port)))
+        self.state = folder / "state"
+        self.evidence = folder / "evidence"
+        bin_dir = folder / "bin"
+        bin_dir.mkdir()
+        (bin_dir / "vllm").write_text(
+            f'#!/bin/sh\nexec {sys.executable} -m jetson_specdec.testing.fake_vllm "$@"\n'
+        )
+        (bin_dir / "vllm").chmod(0o755)
+        (folder / "policy.toml").write_text(
+            "[policy]\nmin_pairs = 1\nmax_pairs = 1\nsearch_launches = 1\nbootstrap_resamples = 200\ncooldown_seconds = 0\n"
+        )
+        self.environ = {
+            "PATH": f"{bin_dir}:{os.environ['PATH']}",
+            "PYTHONPATH": PACKAGE_PARENT,
+            "HOME": str(folder),
+            "NO_COLOR": "1",
+        }
+        self.fake()
+
+    def fake(self, **truth):
+        known = {"time_scale": 0.02, "step_ms": 30, "draft_ms": 1.0, "verify_ms": 0.05, "acceptance": [0.8, 0.7, 0.6]}
+        self.environ["JETSON_SPECDEC_FAKE"] = json.dumps({**known, **truth})
+
+    def words(self, *more):
+        return [
+            sys.executable, "-m", "jetson_specdec", "tune", str(self.recipe), "--device", "thor-t5000", "--l4t",
+            "38.4.0", "--vllm-version", "0.32.0", "--num-prompts", "3", "--output-len", "24", "--concurrency", "1",
+            "--policy", str(self.folder / "policy.toml"), "--state-dir", str(self.state), "--json", *map(str, more),
+        ]  # fmt: skip
+
+    def start(self, *more):
+        return subprocess.Popen(
+            self.words("--yes", "--evidence", self.evidence, *more), env=self.environ, cwd=self.folder,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(self, *words):
+        return subprocess.run(
+            [sys.executable, "-m", "jetson_specdec", *map(str, words)], env=self.environ, cwd=self.folder,
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    def serve(self):
+        """Start the owner's own server, in a session of its own."""
+        old = subprocess.Popen(
+            ["bash", str(self.recipe)], env=self.environ, cwd=self.folder, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        until(self.answers)
+        return old
+
+    def answers(self):
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def listeners(self):
+        import psutil
+
+        return [
+            each.pid
+            for each in psutil.net_connections(kind="tcp")
+            if each.status == psutil.CONN_LISTEN and each.laddr.port == self.port and each.pid
+        ]
+
+    def speculating(self):
+        return [pid for pid in self.servers() if b"speculative-config" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    def servers(self):
+        """Every process that serves on this board's port, by its command line."""
+        found = []
+        for place in Path("/proc").iterdir():
+            if place.name.isdigit() and int(place.name) != os.getpid():
+                try:
+                    words = (place / "cmdline").read_bytes()
+                except OSError:
+                    continue
+                if b"fake_vllm" in words and str(self.port).encode() in words:
+                    found.append(int(place.name))
+        return found
+
+    def state_of(self):
+        try:
+            return json.loads((self.evidence / "state.json").read_text())
+        except (OSError, ValueError):
+            return {"blocks": []}
+
+    def close(self):
+        for pid in self.servers():
+            os.kill(pid, 9)
+
+
+@pytest.fixture
+def real(tmp_path):
+    made = Board(tmp_path)
+    made.until = until
+    yield made
+    made.close()
