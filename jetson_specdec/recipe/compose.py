@@ -17,7 +17,8 @@ from jetson_specdec.findings import Finding
 from jetson_specdec.recipe.compose_service import ServiceReader
 from jetson_specdec.recipe.core import Recipe
 from jetson_specdec.recipe.dotenv import read_env
-from jetson_specdec.recipe.embedded import Located, Place, commented_alternatives, line_of, locate, recipe_of, unshared
+from jetson_specdec.recipe.embedded import Located, Place, line_of, locate, recipe_of
+from jetson_specdec.recipe.embedded_notes import commented_alternatives, unshared
 from jetson_specdec.recipe.shell_launch import Launch
 from jetson_specdec.recipe.yaml_scalar import scalar_style
 from jetson_specdec.recipe.yaml_tree import documents, entries, is_map, is_scalar, item, value_of, walk

@@ -17,16 +17,8 @@ from jetson_specdec.findings import Finding
 from jetson_specdec.recipe.chars import HOLE
 from jetson_specdec.recipe.compose_service import whole
 from jetson_specdec.recipe.core import Mount, Recipe
-from jetson_specdec.recipe.embedded import (
-    Located,
-    Place,
-    Word,
-    commented_alternatives,
-    line_of,
-    locate,
-    recipe_of,
-    unshared,
-)
+from jetson_specdec.recipe.embedded import Located, Place, Word, line_of, locate, recipe_of
+from jetson_specdec.recipe.embedded_notes import commented_alternatives, unshared
 from jetson_specdec.recipe.manifest_env import ContainerEnv, config_maps, container_env, expand
 from jetson_specdec.recipe.shell_launch import Launch
 from jetson_specdec.recipe.yaml_scalar import is_text, scalar_start, scalar_style

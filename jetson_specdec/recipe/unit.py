@@ -18,7 +18,8 @@ from jetson_specdec.findings import Finding
 from jetson_specdec.recipe.chars import HOLE, Char, text_of, written
 from jetson_specdec.recipe.core import Recipe
 from jetson_specdec.recipe.dotenv import read_env
-from jetson_specdec.recipe.embedded import Located, Place, Word, commented_alternatives, line_of, locate, recipe_of
+from jetson_specdec.recipe.embedded import Located, Place, Word, line_of, locate, recipe_of
+from jetson_specdec.recipe.embedded_notes import commented_alternatives
 from jetson_specdec.recipe.masking import redact
 from jetson_specdec.recipe.shell_docker import mount_of
 from jetson_specdec.recipe.shell_launch import Launch
