@@ -10,12 +10,14 @@ from attrs import evolve
 from jetson_specdec.findings import Finding
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from jetson_specdec.host import Host
     from jetson_specdec.logs import Diagnosis
     from jetson_specdec.policy import Policy
     from jetson_specdec.server.watchdog import MemorySample
 
-__all__ = ["Failure", "Why", "kernel_log", "refine", "uptime"]
+__all__ = ["Failure", "Why", "kernel_log", "note_failure", "refine", "uptime"]
 
 Why = Literal["exited", "log", "watchdog", "before", "request", "timeout"]
 
@@ -96,6 +98,18 @@ def refine(
         findings=(Finding.of(causes()[cause]["code"], **{"cause": cause, **values}),),
         next_steps=(),
     )
+
+
+def note_failure(log_path: Path, failure: Failure, timeout_s: float) -> None:
+    """Write into the log what it would not say by itself."""
+    from jetson_specdec.server.running import note
+
+    if failure.why == "timeout":
+        note(log_path, f"the server did not become ready in time ({timeout_s:.0f} s)")
+    elif failure.why == "request":
+        note(log_path, f"the first completion failed: {(failure.detail or '')[:300]}")
+    elif failure.why == "before":
+        note(log_path, failure.detail or "")
 
 
 def kernel_log(host: Host, since_s: float) -> str | None:

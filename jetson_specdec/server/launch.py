@@ -94,7 +94,7 @@ def launch_of(
         allow_sudo: whether `sudo` in the text may run.
 
     Raises:
-        LaunchError: this cannot be started from here (JSE900–JSE916).
+        LaunchError: this cannot be started from here (JSE900–JSE915).
     """
     if command.engine != "vllm":
         raise LaunchError("JSE900", engine=command.engine, line=command.line)

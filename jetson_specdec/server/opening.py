@@ -37,6 +37,13 @@ class Opened:
     original: str | None = field(default=None, repr=False)
     files: Mapping[str, str] = field(factory=dict, repr=False)
 
+    @property
+    def speculates(self) -> bool:
+        """Whether what is run has a speculative configuration."""
+        from jetson_specdec.recipe.speculation import read_speculation
+
+        return read_speculation(self.flags).active
+
 
 def open_recipe(recipe: Recipe | Plan | str | Path, index: int, environ: Mapping[str, str]) -> Opened:
     """Read what is to be run.

@@ -20,9 +20,9 @@ from jetson_specdec.policy import DEFAULT_POLICY, Policy
 from jetson_specdec.server.back import wait_until_back
 from jetson_specdec.server.commands import Commands, Runner
 from jetson_specdec.server.core import Started, Stopped
-from jetson_specdec.server.failure import Failure, kernel_log, refine, uptime
-from jetson_specdec.server.launch import MARKER, Launch
-from jetson_specdec.server.opening import Opened, open_recipe, write_private
+from jetson_specdec.server.failure import Failure, kernel_log, note_failure, refine, uptime
+from jetson_specdec.server.launch import CONTAINER_PROGRAMS, MARKER, Launch
+from jetson_specdec.server.opening import open_recipe, write_private
 from jetson_specdec.server.others import other_servers
 from jetson_specdec.server.vigil import Vigil
 from jetson_specdec.server.watchdog import MemorySample, Watchdog, read_memory
@@ -157,7 +157,7 @@ class Server:
             allow_sudo=self._allow_sudo,
         )
         launch = evolve(launch, files={**launch.files, **{copies[path]: text for path, text in opened.files.items()}})
-        contained = launch.kind in ("container", "compose")
+        contained = launch.kind in ("container", "compose") or opened.command.launcher in CONTAINER_PROGRAMS
         published = contained and not launch.host_network
         return launch, address_of(opened.command, opened.flags, in_container=contained, published=published)
 
@@ -183,7 +183,7 @@ class Server:
             self._spawn()
             model = self._wait()
             ready_s = time.monotonic() - started_at
-            answer = self._first_completion(model)
+            tokens = self._first_completion(model)
         except Failure as failure:
             raise self._failed(failure, others) from None
         except BaseException:
@@ -203,7 +203,7 @@ class Server:
             service=self.launch.service,
             ready_s=ready_s,
             first_completion_s=time.monotonic() - started_at - ready_s,
-            first_completion_tokens=answer.completion_tokens,
+            first_completion_tokens=tokens,
             available_before_bytes=self._before.available_bytes,
             available_after_bytes=after.available_bytes,
             lowest_available_bytes=self._watchdog.lowest_available_bytes if self._watchdog is not None else None,
@@ -287,6 +287,7 @@ class Server:
             self._kept.stop(firm=True)
 
     def _wait(self) -> str:
+        """Wait until it answers; return the served name."""
         from jetson_specdec.server.ready import wait_until_up
 
         vigil: Any = self._vigil
@@ -295,23 +296,22 @@ class Server:
             raise Failure("timeout")
         return model
 
-    def _first_completion(self, model: str) -> Any:
+    def _first_completion(self, model: str) -> int:
+        """Return how many tokens the first completion has."""
         from jetson_specdec.server.ready import NotReady, first_completion
 
+        vigil: Any = self._vigil
         try:
             answer = first_completion(self.address, model, timeout=self._request_timeout_s)
         except NotReady as error:
             raise Failure("request", error.reason) from None
-        vigil: Any = self._vigil
         vigil.check()
-        return answer
+        return answer.completion_tokens
 
     # --- failing ------------------------------------------------------------------------------------------------------
 
     def _failed(self, failure: Failure, others: tuple[Finding, ...]) -> StartFailed:
         """End everything, say why, and return the error."""
-        from jetson_specdec.server.running import note
-
         kept = self._kept
         if kept is not None and failure.why in ("request", "log"):
             kept.wait_exit(self._settle_s)
@@ -319,17 +319,12 @@ class Server:
         code = kept.exit_code if kept is not None and kept.exited.is_set() else None
         if failure.why == "watchdog":
             code = None
-        if failure.why == "timeout":
-            note(self.log_path, f"the server did not become ready in time ({self._start_timeout_s:.0f} s)")
-        elif failure.why == "request":
-            note(self.log_path, f"the first completion failed: {(failure.detail or '')[:300]}")
-        elif failure.why == "before":
-            note(self.log_path, failure.detail or "")
+        note_failure(self.log_path, failure, self._start_timeout_s)
         self._end(firm=failure.why == "watchdog")
         diagnosis = refine(
             self._diagnose(code),
             failure,
-            speculates=_speculates(self._opened),
+            speculates=self._opened.speculates,
             contained=self.launch.kind in ("container", "compose"),
             exit_code=code,
             breach=self._watchdog.breach if self._watchdog is not None else None,
@@ -413,10 +408,3 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop(put_back=True)
-
-
-def _speculates(opened: Opened) -> bool:
-    """Whether what is run has a speculative configuration."""
-    from jetson_specdec.recipe.speculation import read_speculation
-
-    return read_speculation(opened.flags).active

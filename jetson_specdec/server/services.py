@@ -104,6 +104,8 @@ def unit_name(path: str) -> str:
     place = Path(path)
     if place.suffix == ".conf" and place.parent.name.endswith(".service.d"):
         return place.parent.name.removesuffix(".d")
+    if place.suffix == ".container":  # Podman's generator makes a service of it (podman-systemd.unit(5))
+        return f"{place.stem}.service"
     return place.name
 
 
@@ -113,15 +115,18 @@ def unit_launch(
     """Return how to start a unit through systemd.
 
     Raises:
-        LaunchError: the text has no path ending in `.service` (JSE912), or no `ExecStart` at the command (JSE914).
+        LaunchError: the text has no path ending in `.service` (JSE912), no `ExecStart` at the command (JSE914), or is a
+            planned `.container` file, of which a drop-in cannot change the command (JSE915).
     """
     name = unit_name(recipe.path or "")
     if not name.endswith(".service"):
         raise LaunchError("JSE912", form="unit")
     path = recipe.path or ""
-    user = "/systemd/user/" in path
+    user = "/systemd/user/" in path or "/.config/containers/systemd/" in path
     lines = ["[Service]", "Restart=no"]
     if original is not None and original != recipe.text:
+        if path.endswith(".container"):
+            raise LaunchError("JSE915", path=path)
         lines += ["ExecStart=", f"ExecStart={_exec_start(recipe.text, command)}"]
     runtime = environ.get("XDG_RUNTIME_DIR", "/run/user/0") + "/systemd/user" if user else "/run/systemd/system"
     runtime = environ.get("JETSON_SPECDEC_SYSTEMD_DIR", runtime)
@@ -140,7 +145,7 @@ def unit_launch(
         files={drop_in: "\n".join(lines) + "\n"},
         unit=name,
         user_unit=user,
-        host_network=True,
+        host_network=not command.ports,
         findings=(Finding.of("JSD906", unit=name, path=drop_in),),
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jetson_specdec.errors import InTheWayError, StartFailed
-from jetson_specdec.recipe.core import Arg, Recipe, ServeCommand
+from jetson_specdec.planning.plan import FileChange, Plan
 from jetson_specdec.server import restore
 from jetson_specdec.server.commands import Commands
 
@@ -88,10 +88,10 @@ def test_detached_and_restarting_containers_are_held(server, daemon, port, ask, 
     assert names(ask) == {}
 
 
-def test_sudo_before_docker_is_left_out(server, daemon, port):
-    with server(f"sudo docker run --rm --network host {IMAGE} --model org/m --port {port}") as one:
-        assert any(finding.topic == "sudo-left-out" for finding in one.launch.findings)
-        assert "sudo" not in one.launch.argv[2]
+def test_sudo_before_docker_is_left_out(server, port):
+    one = server(f"sudo docker run --rm --network host {IMAGE} --model org/m --port {port}")
+    assert any(finding.topic == "sudo-left-out" for finding in one.launch.findings)
+    assert "sudo" not in one.launch.argv[2]
 
 
 def test_a_container_that_fails_is_diagnosed_and_gone(server, daemon, port, ask):
@@ -198,28 +198,10 @@ def compose(tmp_path, port, command="--model org/m"):
     return path
 
 
-def compose_recipe(path, port):
-    """What a reader of compose files gives; only what starting needs."""
-    text = path.read_text()
-    start = text.index("--model")
-    args = tuple(Arg(value=word, raw=word, start=start, end=start) for word in text[start:].split())
-    command = ServeCommand(
-        index=0,
-        serve_form="image_entrypoint",
-        launcher="compose",
-        image=IMAGE,
-        args=args,
-        ports=(f"{port}:8000",),
-        start=start,
-        end=len(text) - 1,
-    )
-    return Recipe(text=text, form="compose", path=str(path), commands=(command,))
-
-
 def test_a_compose_service_is_started_alone_and_removed(server, daemon, port, tmp_path, ask):
     path = compose(tmp_path, port)
     before = path.read_bytes()
-    one = server(compose_recipe(path, port))
+    one = server(path)
     started = one.start()
     assert (started.service, started.model) == ("llm", "org/m")
     assert set(names(ask)) == {"stack-llm-1"}
@@ -232,7 +214,7 @@ def test_a_compose_service_is_started_alone_and_removed(server, daemon, port, tm
 def test_a_compose_service_that_fails(server, daemon, port, tmp_path, ask):
     path = compose(tmp_path, port, command="--model org/m --no-such-flag")
     with pytest.raises(StartFailed) as caught:
-        server(compose_recipe(path, port)).start()
+        server(path).start()
     assert caught.value.diagnosis.cause == "flag_unrecognized"
     assert names(ask) == {}
 
@@ -242,9 +224,9 @@ def test_a_running_compose_service_is_in_the_way_and_put_back_by_compose(server,
     up = ["docker", "compose", "--project-directory", str(path.parent), "-f", str(path), "up", "-d", "llm"]
     assert Commands(environ).run(up).ok
     with pytest.raises(InTheWayError) as caught:
-        server(compose_recipe(path, port)).start()
+        server(path).start()
     assert "service llm" in str(caught.value)
-    one = server(compose_recipe(path, port), replace=True)
+    one = server(path, replace=True)
     one.start()
     one.stop(put_back=True)
     assert names(ask)["stack-llm-1"]["running"]
@@ -262,26 +244,17 @@ def unit(daemon, port, extra=""):
     return path
 
 
-def unit_recipe(path, port, extra=""):
-    text = path.read_text() if not extra else path.read_text().replace(f"{port}", f"{port}{extra}")
-    start = text.index("vllm")
-    words = text[start : text.index("\n", start)].split()
-    args = tuple(Arg(value=word, raw=word, start=start, end=start) for word in words[2:])
-    command = ServeCommand(
-        index=0,
-        serve_form="vllm_serve",
-        launcher="systemd",
-        args=args,
-        serve_words=("vllm", "serve"),
-        start=start,
-        end=text.index("\n", start),
-    )
-    return Recipe(text=text, form="unit", path=str(path), commands=(command,))
+def planned(path, before, after):
+    """A plan that changes a file's text, as far as starting it goes."""
+    text = path.read_text()
+    change = FileChange(path=str(path), before=text, after=text.replace(before, after))
+    assert change.changed
+    return Plan(outcome="draft_model", target="org/m", recipe=change)
 
 
 def test_a_unit_is_started_by_systemd_without_its_restart_policy(server, daemon, port, ask):
     path = unit(daemon, port)
-    one = server(unit_recipe(path, port))
+    one = server(path)
     started = one.start()
     assert started.unit == "llm.service"
     assert names(ask)["llm.service"]["restart"] == "no"
@@ -296,14 +269,14 @@ def test_a_unit_is_started_by_systemd_without_its_restart_policy(server, daemon,
 def test_a_unit_that_fails_is_diagnosed(server, daemon, port):
     path = unit(daemon, port, " --no-such-flag")
     with pytest.raises(StartFailed) as caught:
-        server(unit_recipe(path, port)).start()
+        server(path).start()
     assert caught.value.diagnosis.cause == "flag_unrecognized"
 
 
 def test_a_unit_that_is_not_installed(server, daemon, port, tmp_path):
     path = tmp_path / "llm.service"
     path.write_text(f"[Service]\nExecStart=vllm serve org/m --port {port}\n")
-    one = server(unit_recipe(path, port))
+    one = server(path)
     with pytest.raises(StartFailed):
         one.start()
     assert "Unit llm.service not found" in one.log_path.read_text()
@@ -313,11 +286,39 @@ def test_a_running_unit_is_in_the_way_and_put_back_by_systemd(server, daemon, po
     path = unit(daemon, port)
     assert Commands(environ).run(["systemctl", "start", "llm.service"]).ok
     with pytest.raises(InTheWayError) as caught:
-        server(unit_recipe(path, port)).start()
+        server(path).start()
     assert "unit llm.service" in str(caught.value)
     assert json.dumps(caught.value.occupants[0].to_json()["stop"]) == '["systemctl", "stop", "llm.service"]'
-    one = server(unit_recipe(path, port), replace=True)
+    one = server(path, replace=True)
     one.start()
     one.stop(put_back=True)
     assert names(ask)["llm.service"]["running"]
     assert names(ask)["llm.service"]["restart"] == "always"
+
+
+def test_a_planned_unit_runs_from_a_drop_in(server, daemon, port):
+    path = unit(daemon, port)
+    before = path.read_bytes()
+    one = server(planned(path, "serve org/m", "serve org/m --served-model-name planned"))
+    started = one.start()
+    assert started.model == "planned"
+    one.stop()
+    assert path.read_bytes() == before
+    assert not list((Path(daemon) / "run" / "llm.service.d").glob("*.conf"))
+
+
+def test_a_planned_compose_service_runs_from_a_copy(server, daemon, port, tmp_path, ask):
+    path = compose(tmp_path, port)
+    before = path.read_bytes()
+    with server(planned(path, "--model org/m", "--model org/m --served-model-name planned")) as one:
+        assert one.address.model == "planned"
+        assert names(ask)["stack-llm-1"]["running"]
+    assert path.read_bytes() == before
+    assert sorted(file.name for file in path.parent.iterdir()) == ["compose.yaml"]
+
+
+def test_a_unit_around_a_container_answers_on_the_published_port(server, daemon, tmp_path, port):
+    path = tmp_path / "llm.service"
+    path.write_text(f"[Service]\nExecStart=/usr/bin/docker run --rm --name llm -p {port}:8000 {IMAGE} --model org/m\n")
+    one = server(path)
+    assert (one.launch.kind, one.base_url) == ("unit", f"http://127.0.0.1:{port}/v1")
