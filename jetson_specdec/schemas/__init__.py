@@ -18,6 +18,8 @@ NAMES = {
     "diagnosis": "`diagnose --json`",
     "bench-report": "`bench --json`",
     "verdict": "`gate --json`",
+    "tune": "`tune --json`",
+    "watch": "`watch --json`, one document a look",
     "demo": "`demo --json`",
     "recorded-commands": "`commands.json` of `detect --record`",
     "policy": "thresholds, as a [policy] table of TOML",

@@ -83,6 +83,7 @@ class Session:
         self._first: Server | None = None
         self._server: Server | None = None
         self._memory: int | None = None
+        self._judged: tuple[tuple[tuple[str, str], ...], Verdict] | None = None
 
     # --- where it stands ----------------------------------------------------------------------------------------------
 
@@ -163,7 +164,8 @@ class Session:
         result = evolve(
             result, findings=(*result.findings, *again["findings"]), downtime_s=self.elapsed, launches=self.launches
         )
-        self.save({"interrupted": "interrupted"}.get(result.outcome, "done"), result)
+        status = "interrupted" if result.outcome == "interrupted" else "stopped" if result.reason == "time" else "done"
+        self.save(status, result)
         return result
 
     def _loop(self) -> Finish:
@@ -186,10 +188,12 @@ class Session:
         pairs = usable_pairs(self.progress)
         if not pairs:
             return None
-        return Gate(policy=self.policy).judge(
-            [self.evidence.report(off.report) for off, _ in pairs.values()],
-            [self.evidence.report(on.report) for _, on in pairs.values()],
-        )
+        names = tuple((off.report, on.report) for off, on in pairs.values())
+        if self._judged is None or self._judged[0] != names:
+            befores = [self.evidence.report(off) for off, _ in names]
+            afters = [self.evidence.report(on) for _, on in names]
+            self._judged = names, Gate(policy=self.policy).judge(befores, afters)
+        return self._judged[1]
 
     # --- one block ----------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from jetson_specdec.errors import SpecdecError, StartFailed
 from jetson_specdec.host import LocalHost
 from jetson_specdec.loadgen import Benchmark
 from jetson_specdec.logs import diagnose
+from jetson_specdec.policy import Policy
 from jetson_specdec.server import Started, Stopped
 from jetson_specdec.server.address import Address
 from jetson_specdec.testing import FakeVllm, Truth
@@ -83,12 +84,13 @@ class Lab:
 
     def tune(self, **more):
         asked = {
-            "settings": TuneSettings(num_prompts=8, output_len=48),
+            "settings": TuneSettings(num_prompts=5, output_len=32),
             "device": "thor-t5000",
             "l4t": "38.4.0",
             "vllm_version": "0.32.0",
             "evidence": self.folder / "evidence",
             "tools": self.tools,
+            "policy": Policy(bootstrap_resamples=100),
             **self.options,
             **more,
         }
@@ -112,9 +114,7 @@ class _Server:
         lab.launches.append(self.plan)
         self.taken = bool(lab.occupants) and self.options["replace"]
         fake = FakeVllm(list(self.plan.serve_args), truth=lab.truth, **(lab.fail(self, number) or {}))
-        fake = FakeVllm(
-            list(self.plan.serve_args), truth=lab.truth_of(fake, number), **(lab.fail(self, number) or {})
-        )
+        fake = FakeVllm(list(self.plan.serve_args), truth=lab.truth_of(fake, number), **(lab.fail(self, number) or {}))
         log = Path(self.options["log_dir"]) / f"{self.run_id}-{number}.log"
         lab.now += 60
         try:
@@ -181,9 +181,7 @@ class Board:
         self.evidence = folder / "evidence"
         bin_dir = folder / "bin"
         bin_dir.mkdir()
-        (bin_dir / "vllm").write_text(
-            f'#!/bin/sh\nexec {sys.executable} -m jetson_specdec.testing.fake_vllm "$@"\n'
-        )
+        (bin_dir / "vllm").write_text(f'#!/bin/sh\nexec {sys.executable} -m jetson_specdec.testing.fake_vllm "$@"\n')
         (bin_dir / "vllm").chmod(0o755)
         (folder / "policy.toml").write_text(
             "[policy]\nmin_pairs = 1\nmax_pairs = 1\nsearch_launches = 1\nbootstrap_resamples = 200\ncooldown_seconds = 0\n"
