@@ -58,7 +58,8 @@ class Module:
         family: key of its family.
         soc: such as `tegra234`.
         part_numbers: such as `p3701-0005`; numbers that do not settle the module are left out.
-        memory_gib: memory fitted; MemTotal is always below it.
+        tnspec_boards: beginnings of the flash target's name in a TNSPEC value.
+        memory_gib: memory fitted, in GiB; MemTotal is always below it.
         memory_gib_min: smallest MemTotal (rounded to GiB) that counts as this module, or None.
         bandwidth_gb_s: published peak in GB/s (10⁹), or None.
         power_modes: modes of both flash profiles.
@@ -73,9 +74,9 @@ class Module:
     name: str
     family: str
     soc: str
+    memory_gib: int
     part_numbers: tuple[str, ...] = ()
     tnspec_boards: tuple[str, ...] = ()
-    memory_gib: int = 0
     memory_gib_min: int | None = None
     bandwidth_gb_s: float | None = None
     power_modes: tuple[PowerMode, ...] = ()

@@ -9,7 +9,7 @@ it. Nothing here reads a board or a file.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
@@ -25,7 +25,10 @@ from jetson_specdec.estimate.overhead import (
 from jetson_specdec.estimate.start_check import counted_as_free, parse_version, passes_start_check
 from jetson_specdec.findings import Finding
 from jetson_specdec.models.core import DraftPair, Head
-from jetson_specdec.models.profile import ModelProfile, profile_from_draft, profile_from_head
+from jetson_specdec.models.profile import ModelProfile, profile_of_drafter
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 __all__ = ["ArmLedger", "MemoryLedger", "MemoryLine", "build_ledger"]
 
@@ -41,7 +44,7 @@ class _Case:
     total: int | None
     available: int | None
     mem_free: int | None
-    version: Any
+    version: Version | None
     target: ModelProfile | None
     draft: ModelProfile | None
     speculating: bool
@@ -98,7 +101,7 @@ def build_ledger(
         block_size: `--block-size`.
         mem_free_bytes: MemFree, which releases before 0.12 come close to.
     """
-    drafter = _as_profile(draft)
+    drafter = profile_of_drafter(draft)
     if method in _METHODS_WITHOUT_DRAFT:
         drafter = None
     case = _Case(
@@ -133,14 +136,6 @@ def build_ledger(
         tokens_lost_to_step=_minus(same.kv_tokens, on.kv_tokens),
         findings=tuple(_findings(case, off, on, same, release_version)),
     )
-
-
-def _as_profile(draft: ModelProfile | Head | DraftPair | None) -> ModelProfile | None:
-    if isinstance(draft, Head):
-        return profile_from_head(draft)
-    if isinstance(draft, DraftPair):
-        return profile_from_draft(draft)
-    return draft
 
 
 def _minus(first: int | None, second: int | None) -> int | None:

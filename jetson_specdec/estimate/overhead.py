@@ -7,9 +7,12 @@ They are allowances, confidence low, and every ledger says so.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jetson_specdec.models.profile import ModelProfile
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 __all__ = [
     "LARGE_DEVICE_BYTES",
@@ -80,6 +83,6 @@ def graph_allowance(
     return (len(sizes) + len(full)) * layers * _GRAPH_BYTES_PER_LAYER
 
 
-def graphs_in_budget(version: Any) -> bool | None:
+def graphs_in_budget(version: Version | None) -> bool | None:
     """Whether a release takes CUDA graphs out of the budget before sizing the KV cache (0.20 and newer)."""
     return None if version is None else bool(version.release[:2] >= (0, 20))

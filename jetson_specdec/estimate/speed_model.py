@@ -20,7 +20,7 @@ from jetson_specdec.estimate.speed_reads import PassReads, draft_reads, target_r
 from jetson_specdec.estimate.speed_span import Span
 from jetson_specdec.findings import Finding
 from jetson_specdec.models.core import DraftPair, Head, TargetRecord
-from jetson_specdec.models.profile import ModelProfile, profile_from_draft, profile_from_head
+from jetson_specdec.models.profile import ModelProfile, profile_of_drafter
 
 __all__ = ["drafter_passes", "round_cost"]
 
@@ -192,7 +192,8 @@ def round_cost(
     moe = bool((target is not None and target.moe is not None) or (record is not None and record.moe))
     measured = _from_round(calibration, batch, k, moe)
     reads = None if target is None else target_reads(target, record, kv_dtype)
-    drafts = draft_reads(_profile(draft), kv_dtype) if draft is not None else None
+    drafter = profile_of_drafter(draft)
+    drafts = None if drafter is None else draft_reads(drafter, kv_dtype)
     if measured is not None:
         ratio, full = _ratios(reads, drafts)
         return attrs.evolve(measured, draft_ratio=ratio, draft_ratio_bf16=full)
@@ -302,14 +303,6 @@ def _terms(
             )
         )
     return tuple(terms)
-
-
-def _profile(draft: ModelProfile | Head | DraftPair) -> ModelProfile:
-    if isinstance(draft, Head):
-        return profile_from_head(draft)
-    if isinstance(draft, DraftPair):
-        return profile_from_draft(draft)
-    return draft
 
 
 def _ratios(target: PassReads | None, draft: PassReads | None) -> tuple[float | None, float | None]:

@@ -6,12 +6,15 @@ Source: vLLM `v1/worker/utils.py` request_memory and `utils/mem_utils.py`, read 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 __all__ = ["counted_as_free", "parse_version", "passes_start_check"]
 
 
-def parse_version(text: str | None) -> Any:
+def parse_version(text: str | None) -> Version | None:
     """Return a `packaging` version, or None where the text is none."""
     from packaging.version import InvalidVersion, Version
 
@@ -21,7 +24,9 @@ def parse_version(text: str | None) -> Any:
         return None
 
 
-def counted_as_free(version: Any, available: int | None, mem_free: int | None) -> tuple[int | None, str | None]:
+def counted_as_free(
+    version: Version | None, available: int | None, mem_free: int | None
+) -> tuple[int | None, str | None]:
     """Return what a release counts as free on a Jetson, and its name.
 
     From 0.12 on MemAvailable (0.12 to 0.19 for a fixed list of GPUs that holds Orin and Thor); before, CUDA's own
@@ -35,7 +40,7 @@ def counted_as_free(version: Any, available: int | None, mem_free: int | None) -
 
 
 def passes_start_check(
-    version: Any, requested: int | None, *, available: int | None, mem_free: int | None = None
+    version: Version | None, requested: int | None, *, available: int | None, mem_free: int | None = None
 ) -> bool | None:
     """Say whether the start check passes; None when that cannot be known.
 

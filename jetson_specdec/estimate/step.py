@@ -12,7 +12,7 @@ from jetson_specdec.estimate.memory import build_ledger
 from jetson_specdec.findings import Finding
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
 
-__all__ = ["StepChoice", "StepState", "choose_step", "largest_step"]
+__all__ = ["StepChoice", "StepState", "choose_step"]
 
 StepState = Literal["full", "reduced", "none_fits", "unknown"]
 _HUNDREDTH = 100
@@ -72,11 +72,6 @@ def choose_step(
         ledger = build_ledger(utilization=utilization, **known)
         return _none_fits(utilization, ledger)
     return _none_fits(utilization, tried[-1][1])
-
-
-def largest_step(*, utilization: float, policy: Policy = DEFAULT_POLICY, **known: Any) -> float | None:
-    """Return `choose_step(...).step`: the step to take, or None when nothing fits."""
-    return choose_step(utilization=utilization, policy=policy, **known).step
 
 
 def _chosen(state: StepState, step: float, value: float, ledger: MemoryLedger, policy: Policy) -> StepChoice:

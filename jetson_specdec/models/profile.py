@@ -35,6 +35,7 @@ __all__ = [
     "profile_from_config",
     "profile_from_draft",
     "profile_from_head",
+    "profile_of_drafter",
 ]
 
 BytesSource = Literal["headers", "formula", "catalogue"]
@@ -379,3 +380,12 @@ def profile_from_draft(pair: DraftPair) -> ModelProfile:
         dtype="bf16",
         sources=pair.sources,
     )
+
+
+def profile_of_drafter(drafter: ModelProfile | Head | DraftPair | None) -> ModelProfile | None:
+    """Return the profile of whatever drafts: that of a catalogue entry's numbers, a profile as it is, None for None."""
+    if isinstance(drafter, Head):
+        return profile_from_head(drafter)
+    if isinstance(drafter, DraftPair):
+        return profile_from_draft(drafter)
+    return drafter

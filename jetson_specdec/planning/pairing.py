@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from jetson_specdec.findings import Finding, Severity
 
 if TYPE_CHECKING:
-    from jetson_specdec.models.profile import ModelProfile
     from jetson_specdec.strategies.core import Proposal, Situation
 
 __all__ = ["pair_findings"]
@@ -19,7 +18,9 @@ def pair_findings(situation: Situation, proposal: Proposal) -> tuple[Finding, ..
 
     What merely could not be compared is left out: a plan is no place for a list of unknowns.
     """
-    target, draft = situation.profile, _profile(proposal)
+    from jetson_specdec.models.profile import profile_of_drafter
+
+    target, draft = situation.profile, profile_of_drafter(proposal.drafter)
     config = proposal.config or {}
     method = config.get("method")
     if target is None or draft is None or not isinstance(method, str):
@@ -43,13 +44,3 @@ def pair_findings(situation: Situation, proposal: Proposal) -> tuple[Finding, ..
         target_ids=tuple(each for each in (identity.id, identity.base) if each is not None),
     )
     return tuple(finding for finding in report.findings if finding.severity is not Severity.INFO)
-
-
-def _profile(proposal: Proposal) -> ModelProfile | None:
-    from jetson_specdec.models.core import DraftPair, Head
-    from jetson_specdec.models.profile import profile_from_draft, profile_from_head
-
-    drafter = proposal.drafter
-    if isinstance(drafter, Head):
-        return profile_from_head(drafter)
-    return profile_from_draft(drafter) if isinstance(drafter, DraftPair) else drafter

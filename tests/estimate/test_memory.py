@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jetson_specdec.estimate.headroom import headroom
 from jetson_specdec.estimate.memory import build_ledger
 from jetson_specdec.estimate.overhead import activation_allowance, capture_sizes, graph_allowance
-from jetson_specdec.estimate.step import choose_step, largest_step
+from jetson_specdec.estimate.step import choose_step
 from jetson_specdec.models.core import DraftPair, Head
 from jetson_specdec.models.profile import profile_from_config
 from jetson_specdec.policy import Policy
@@ -269,10 +269,6 @@ def test_the_largest_smaller_step_that_fits():
 def test_nothing_fits():
     choice = step(utilization=0.14, max_model_len=131072)
     assert (choice.state, choice.step, choice.utilization) == ("none_fits", None, None)
-    assert largest_step(
-        utilization=0.14, device_total_bytes=THOR, available_bytes=None, release_version="0.32.0", target=TARGET,
-        draft=HEAD, k=5, max_model_len=131072, max_num_seqs=16,
-    ) is None  # fmt: skip
     reason = next(finding for finding in choice.findings if finding.topic == "does-not-fit")
     assert reason.severity == "blocking"
     assert reason.values["needed"] == 131072 // 16 * 16 * 33 * 4096
