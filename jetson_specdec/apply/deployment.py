@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from jetson_specdec.host import OverlayHost
+from jetson_specdec.planning.gather import CONTAINER_LAUNCHERS
 
 if TYPE_CHECKING:
     from jetson_specdec.host import Host
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
     from jetson_specdec.recipe.core import Recipe, ServeCommand
     from jetson_specdec.recipe.flags import ServeFlags
 
-__all__ = ["CONTAINER_LAUNCHERS", "ContainerOptions", "Deployment", "container_options", "read_deployment"]
-
-CONTAINER_LAUNCHERS = ("docker", "podman", "nerdctl", "jetson-containers", "compose", "kubernetes")
+__all__ = ["ContainerOptions", "Deployment", "container_options", "read_deployment"]
 
 
 @frozen(kw_only=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import frozen
 
+from jetson_specdec.models.local import is_offline
 from jetson_specdec.packaged import packaged_json
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ __all__ = ["OFFICIAL_HUB", "Hub", "Telemetry", "engine_env", "hub_of", "is_offic
 OFFICIAL_HUB = "https://huggingface.co"
 MODELSCOPE = "www.modelscope.cn"
 _TRUE = ("1", "true", "yes", "on")
-_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
@@ -88,7 +88,7 @@ def hub_of(env: Mapping[str, str | None]) -> Hub:
     `HF_ENDPOINT` as huggingface_hub 2.4.0 reads it (a trailing slash does not count); `VLLM_USE_MODELSCOPE` is for the
     whole process: target and drafter.
     """
-    offline = any(_on(env, name) for name in _OFFLINE)
+    offline = is_offline(env)
     if (env.get("VLLM_USE_MODELSCOPE") or "").lower() in ("1", "true"):
         host = env.get("MODELSCOPE_DOMAIN") or MODELSCOPE
         return Hub(

@@ -13,7 +13,11 @@ from jetson_specdec.host import Host
 from jetson_specdec.models.profile import ModelProfile, profile_from_config
 from jetson_specdec.models.safetensors_read import read_headers
 
-__all__ = ["cache_folder", "cached_snapshot", "profile_from_cache", "profile_from_dir", "read_tokenizer"]
+__all__ = ["cache_folder", "cached_snapshot", "is_offline", "profile_from_cache", "profile_from_dir", "read_tokenizer"]
+
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+_TRUE = ("1", "true", "yes", "on")
+"""huggingface_hub/constants.py: ENV_VARS_TRUE_VALUES, case ignored."""
 
 _INDEX = "model.safetensors.index.json"
 
@@ -95,6 +99,11 @@ def cache_folder(host: Host) -> str | None:
         return f"{env['HF_HOME'].rstrip('/')}/hub"
     base = env.get("XDG_CACHE_HOME") or (f"{env['HOME'].rstrip('/')}/.cache" if env.get("HOME") else None)
     return f"{base.rstrip('/')}/huggingface/hub" if base else None
+
+
+def is_offline(env: Mapping[str, str | None]) -> bool:
+    """Whether an engine's environment forbids downloads from the Hugging Face hub."""
+    return any((env.get(name) or "").lower() in _TRUE for name in _OFFLINE)
 
 
 def cached_snapshot(

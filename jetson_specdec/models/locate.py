@@ -96,16 +96,31 @@ class Locator:
         from jetson_specdec.models.local import cached_snapshot
 
         looked: list[str] = []
+        for host, place in self._caches():
+            snapshot = cached_snapshot(host, id, cache_dir=place)
+            looked.append(f"{place}: {'absent' if snapshot is None else 'found'}")
+            if snapshot is not None:
+                config, _ = self._open(snapshot)
+                return Found(path=snapshot, present=True, config=config, looked_in=tuple(looked))
+        return Found(looked_in=tuple(looked))
+
+    def is_cached(self, id: str) -> bool | None:
+        """Whether that cache holds a snapshot of a repository; None where no such cache can be seen."""
+        from jetson_specdec.models.local import cached_snapshot
+
+        seen = [(host, place) for host, place in self._caches() if host.kind(place) == "directory"]
+        if not seen:
+            return None
+        return any(cached_snapshot(host, id, cache_dir=place) is not None for host, place in seen)
+
+    def _caches(self) -> Iterator[tuple[Host, str]]:
+        """The cache folders on the host, whether or not they are there."""
+        if self.host is None:
+            return
         for root in self._cache_roots():
             for place, _ in self._places(root, beside_recipe=False):
-                if place is None or self.host is None:
-                    continue
-                snapshot = cached_snapshot(self.host, id, cache_dir=place)
-                looked.append(f"{place}: {'absent' if snapshot is None else 'found'}")
-                if snapshot is not None:
-                    config, _ = self._open(snapshot)
-                    return Found(path=snapshot, present=True, config=config, looked_in=tuple(looked))
-        return Found(looked_in=tuple(looked))
+                if place is not None:
+                    yield self.host, place
 
     def _places(self, path: str, *, beside_recipe: bool = True) -> Iterator[tuple[str | None, str]]:
         """Host paths to try, or None with the reason why there is none."""

@@ -13,6 +13,7 @@ __all__ = [
     "folder_names",
     "id_in_cache_path",
     "is_gguf",
+    "is_path",
     "is_repository_id",
     "is_uri",
     "says_mixture_of_experts",
@@ -42,6 +43,11 @@ def _pattern(name: str) -> re.Pattern[str]:
 def is_repository_id(text: str) -> bool:
     """Whether a text has the form `organisation/name`."""
     return _pattern("id").fullmatch(text) is not None and ".." not in text and "--" not in text
+
+
+def is_path(text: str) -> bool:
+    """Whether a text can only be a path: absolute, below a folder (`./`, `../`) or below a home folder (`~`)."""
+    return text.startswith(("/", ".", "~"))
 
 
 def is_gguf(text: str) -> bool:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
 from jetson_specdec.errors import CommandChoiceError, OptionError
+from jetson_specdec.models.naming import is_path, is_repository_id
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
 from jetson_specdec.strategies.core import Situation
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from jetson_specdec.measurements import BenchReport
     from jetson_specdec.models.catalog import Catalog
     from jetson_specdec.models.core import DraftPair, Head, TargetIdentity, TargetRecord
+    from jetson_specdec.models.locate import Locator
     from jetson_specdec.models.profile import ModelProfile
     from jetson_specdec.recipe.core import Recipe, ServeCommand
     from jetson_specdec.recipe.flags import ServeFlags
@@ -104,6 +106,7 @@ def gather(
     policy: Policy = DEFAULT_POLICY,
 ) -> Situation:
     """Read everything a decision needs and put it into one value."""
+    from jetson_specdec.models.local import is_offline
     from jetson_specdec.recipe.config_file import find_config
     from jetson_specdec.recipe.flags import ServeFlags
     from jetson_specdec.recipe.speculation import read_speculation
@@ -115,7 +118,7 @@ def gather(
     speculation = read_speculation(flags, verifier_of=_verifier_of(catalog), target_config=identity.config)
     record = catalog.target(identity.base) if identity.base is not None else None
     heads, pairs = _candidates(catalog, identity)
-    offline = _offline(command.env)
+    offline = is_offline(command.env)
     situation = Situation(
         device=device,
         release=release,
@@ -147,7 +150,7 @@ def gather(
         return situation
     repos = {head.id for head in heads} | {pair.draft for pair in pairs}
     repos |= {name for name in (wishes.head, wishes.draft, speculation.model) if name}
-    return evolve(situation, cached=_cached(repos, command, host))
+    return evolve(situation, cached=_cached(repos, _locator(recipe, command, host)))
 
 
 def release_of(command: ServeCommand, named: str | None) -> EngineRelease:
@@ -233,7 +236,7 @@ def _with_speculator(situation: Situation, catalog: Catalog) -> Situation:
     model = speculation.model
     if not speculation.active:
         model = situation.draft_wanted
-    if model is None or model.startswith(("/", ".", "~")) or "/" not in model:
+    if model is None or not is_repository_id(model):
         return situation
     record = catalog.target(model)
     situation = evolve(
@@ -280,22 +283,12 @@ def _check_wishes(wishes: Wishes, situation: Situation, catalog: Catalog) -> Non
 
 def _with_local_drafter(situation: Situation, wanted: str | None, host: Host) -> Situation:
     """Read the named head or draft where it is a folder that can be seen."""
-    if wanted is None or not wanted.startswith(("/", "./", "../", "~")):
+    if wanted is None or not is_path(wanted):
         return situation
     from jetson_specdec.errors import ModelError
     from jetson_specdec.models.local import profile_from_dir, read_tokenizer
-    from jetson_specdec.models.locate import Locator
 
-    command, recipe = situation.command, situation.recipe
-    locator = Locator(
-        host=host,
-        mounts=command.mounts,
-        in_container=command.launcher in CONTAINER_LAUNCHERS,
-        workdir=command.workdir,
-        recipe_dir=str(PurePosixPath(recipe.path).parent) if recipe.path is not None else None,
-        env=command.env,
-    )
-    folder = locator.find(wanted).folder
+    folder = _locator(situation.recipe, situation.command, host).find(wanted).folder
     if folder is None:
         return situation
     try:
@@ -307,35 +300,20 @@ def _with_local_drafter(situation: Situation, wanted: str | None, host: Host) ->
     return evolve(situation, drafter_profile=profile, tokenizers=tokenizers)
 
 
-_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-_TRUE = ("1", "true", "yes", "on")
+def _locator(recipe: Recipe, command: ServeCommand, host: Host) -> Locator:
+    from jetson_specdec.models.locate import Locator
+
+    return Locator(
+        host=host,
+        mounts=command.mounts,
+        in_container=command.launcher in CONTAINER_LAUNCHERS,
+        workdir=command.workdir,
+        recipe_dir=str(PurePosixPath(recipe.path).parent) if recipe.path is not None else None,
+        env=command.env,
+    )
 
 
-def _offline(env: Mapping[str, str | None]) -> bool:
-    # huggingface_hub/constants.py: ENV_VARS_TRUE_VALUES = {"1", "ON", "YES", "TRUE"}, case ignored.
-    return any((env.get(name) or "").lower() in _TRUE for name in _OFFLINE)
-
-
-def _cached(repos: Iterable[str], command: ServeCommand, host: Host) -> dict[str, bool]:
+def _cached(repos: Iterable[str], locator: Locator) -> dict[str, bool]:
     """Look which repositories are in the model cache the recipe uses; nothing where that cache cannot be seen."""
-    folder = _cache_folder(command, host)
-    if folder is None or host.kind(folder) != "directory":
-        return {}
-    names = set(host.list_dir(folder))
-    return {repo: f"models--{repo.replace('/', '--')}" in names for repo in repos if repo.count("/") == 1}
-
-
-def _cache_folder(command: ServeCommand, host: Host) -> str | None:
-    env = command.env
-    inside = env.get("HF_HUB_CACHE") or (f"{env['HF_HOME']}/hub" if env.get("HF_HOME") else None)
-    if command.launcher not in CONTAINER_LAUNCHERS:
-        if inside is not None:
-            return inside
-        home = host.environ.get("HF_HOME") or f"{host.environ.get('HOME', '/root')}/.cache/huggingface"
-        return f"{home}/hub"
-    wanted = PurePosixPath(inside or "/root/.cache/huggingface/hub")
-    for mount in command.mounts:
-        if mount.host is not None and wanted.is_relative_to(mount.container) and not mount.host.startswith("$"):
-            rest = wanted.relative_to(mount.container).as_posix()
-            return f"{mount.host}/{rest}"
-    return None
+    looked = {repo: locator.is_cached(repo) for repo in repos if is_repository_id(repo)}
+    return {repo: cached for repo, cached in looked.items() if cached is not None}

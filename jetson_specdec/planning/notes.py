@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jetson_specdec.findings import Finding
+from jetson_specdec.models.naming import is_repository_id
 from jetson_specdec.planning.memory_step import default_of
 from jetson_specdec.strategies.common import usual_k
 
@@ -118,9 +119,12 @@ def _existing_pair(situation: Situation) -> list[Finding]:
         found.append(Finding.of("JSD544", head=head.id, made_for=head.target, target=identity.base))
     vocab = record.vocab_size if record is not None else None
     if speculation.method == "draft_model" and vocab is not None and situation.drafter_vocab not in (None, vocab):
-        values = {"target": identity.base, "target_vocab": vocab, "draft_vocab": situation.drafter_vocab}
-        found.append(Finding.of("JSD526", draft=model, **values))
-    remote = model is not None and not model.startswith(("/", ".", "~")) and "/" in model
+        found.append(
+            Finding.of(
+                "JSD526", draft=model, target=identity.base, target_vocab=vocab, draft_vocab=situation.drafter_vocab
+            )
+        )
+    remote = model is not None and is_repository_id(model)
     if remote and situation.offline and situation.cached.get(model or "") is not True:
         found.append(Finding.of("JSD576", repo=model))
     return found

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jetson_specdec.findings import Finding
+from jetson_specdec.models.naming import is_path
 from jetson_specdec.strategies.core import Download, Situation
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def release_reaches(release: EngineRelease, minimum: str | None) -> bool | None:
 
 def downloads_of(situation: Situation, repo: str, role: str, entry: Head | DraftPair | None) -> tuple[Download, ...]:
     """Return what fetching a head or draft means, by its catalogue entry; a folder is not fetched."""
-    if situation.drafter_profile is not None or repo.startswith(("/", "./", "../", "~")):
+    if situation.drafter_profile is not None or is_path(repo):
         return ()
     return (
         Download(
