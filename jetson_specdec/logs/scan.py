@@ -6,6 +6,7 @@ The work grows with the length of the log and not with what stands in it; 50 MB 
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -268,5 +269,7 @@ def _is_new(entry: Signature, values: dict[str, object], attempt: Attempt) -> bo
 def _shown(text: str) -> str:
     from jetson_specdec.recipe.masking import redact
 
-    shown = redact(text[: 4 * SHOWN_CHARS])[0]
+    # vLLM prints its keys as a list among the arguments.
+    plain = re.sub(r"('(?:api_key|hf_token)': )(?:\[[^\]]*\]?|'[^']*'?)", r"\1'***'", text[: 4 * SHOWN_CHARS])
+    shown = redact(plain)[0]
     return shown if len(shown) <= SHOWN_CHARS else shown[:SHOWN_CHARS] + " …"
