@@ -6,18 +6,16 @@ A broken plug-in is named and skipped; it never keeps the built-in parts from wo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jetson_specdec.errors import PolicyError
 from jetson_specdec.findings import Finding
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
 
-if TYPE_CHECKING:
-    from jetson_specdec.strategies.core import Strategy
-
-__all__ = ["DETECTORS", "REPORT_READERS", "STRATEGIES", "load_plugins", "load_policy", "plugin_strategies"]
+__all__ = ["DETECTORS", "REPORT_READERS", "STRATEGIES", "load_plugins", "load_policy", "plugins"]
 
 STRATEGIES = "jetson_specdec.strategies"
 DETECTORS = "jetson_specdec.detectors"
@@ -37,7 +35,7 @@ def load_plugins(group: str) -> tuple[tuple[tuple[str, Any], ...], tuple[Finding
 
     loaded: list[tuple[str, Any]] = []
     skipped: list[Finding] = []
-    for entry in entry_points(group=group):
+    for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
         try:
             item = entry.load()
             loaded.append((entry.name, item() if isinstance(item, type) or _is_factory(item) else item))
@@ -53,18 +51,25 @@ def _is_factory(item: Any) -> bool:
     return inspect.isfunction(item)
 
 
-def plugin_strategies() -> tuple[tuple[Strategy, ...], tuple[Finding, ...]]:
-    """Return the strategies others registered, and a finding for each that is broken."""
-    from jetson_specdec.strategies.core import Strategy
+def plugins(group: str, needs: Sequence[str]) -> tuple[tuple[Any, ...], tuple[Finding, ...]]:
+    """Return what is registered for a group and has the attributes that its protocol names.
 
-    loaded, skipped = load_plugins(STRATEGIES)
-    good: list[Strategy] = []
+    Args:
+        group: `STRATEGIES`, `DETECTORS` or `REPORT_READERS`.
+        needs: the protocol's attributes.
+
+    Returns:
+        The objects by the names of their entry points, and a finding for each one that was skipped.
+    """
+    loaded, skipped = load_plugins(group)
+    good: list[Any] = []
     bad = list(skipped)
     for name, item in loaded:
-        if isinstance(item, Strategy):
-            good.append(item)
+        missing = [attribute for attribute in needs if not hasattr(item, attribute)]
+        if missing:
+            bad.append(Finding.of("JSD591", name=name, group=group, missing=missing))
         else:
-            bad.append(Finding.of("JSD590", name=name, group=STRATEGIES, reason="it has no name, priority and propose"))
+            good.append(item)
     return tuple(good), tuple(bad)
 
 
@@ -97,13 +102,3 @@ def load_policy(path: str | Path | None) -> Policy:
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
-
-
-def plugin_detectors() -> tuple[Any, ...] | None:
-    """Return the built-in detectors and those others registered; None where nobody registered any."""
-    from jetson_specdec.device import default_detectors
-    from jetson_specdec.device.core import Detector
-
-    loaded, _ = load_plugins(DETECTORS)
-    others = tuple(item for _, item in loaded if isinstance(item, Detector))
-    return (*default_detectors(), *others) if others else None

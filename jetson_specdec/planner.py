@@ -65,9 +65,9 @@ class Planner:
         self._host = host
         self._skipped: tuple[Finding, ...] = ()
         if strategies is None:
-            from jetson_specdec.extensions import plugin_strategies
+            from jetson_specdec.extensions import STRATEGIES, plugins
 
-            others, self._skipped = plugin_strategies()
+            others, self._skipped = plugins(STRATEGIES, ("name", "priority", "propose"))
             strategies = (*default_strategies(), *others)
         self.strategies = ordered(strategies)
 

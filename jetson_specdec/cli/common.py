@@ -76,20 +76,12 @@ def board(*, device: str | None, l4t: str | None, audit: Path | None, recorded: 
         DeviceError: an unknown module or release, or a recording that cannot be read.
     """
     from jetson_specdec.device import detect
-    from jetson_specdec.extensions import plugin_detectors
 
     named = [name for name, value in (("--device", device), ("--audit", audit), ("--recorded", recorded)) if value]
     if len(named) > 1:
         raise OptionError("JSE505", option=named[0], value=device or str(audit), reason=f"excludes {named[1]}")
     host = open_host(recorded)
-    found = detect(
-        host,
-        detectors=None if device else plugin_detectors(),
-        named=device,
-        l4t=l4t,
-        audit=read_audit(audit) if audit else None,
-    )
-    return host, found
+    return host, detect(host, named=device, l4t=l4t, audit=read_audit(audit) if audit else None)
 
 
 def catalog_of(files: list[Path] | None) -> Catalog:

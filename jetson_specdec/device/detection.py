@@ -52,7 +52,7 @@ def detect(
 
     Args:
         host: the machine to look at; this one where None.
-        detectors: what looks, instead of `default_detectors()`.
+        detectors: what looks, instead of `default_detectors()` and the registered plug-ins.
         named: a module or family to assume (`thor-t5000`, `AGX Orin 64GB`, `orin-nano`).
         l4t: an L4T release to assume (`36.4.7`, `r38.4`).
         audit: parsed JSON of NVIDIA's `jetson-memory-audit` or `jetson-diagnostic`.
@@ -74,8 +74,17 @@ def detect(
         given.append(AuditDetector(audit))
     elsewhere = named is not None or audit is not None
     machine = host if host is not None else LocalHost()
-    looking = () if elsewhere else default_detectors() if detectors is None else detectors
+    looking: Sequence[Detector] = ()
+    skipped: tuple[Finding, ...] = ()
+    if not elsewhere and detectors is None:
+        from jetson_specdec.extensions import DETECTORS, plugins
+
+        others, skipped = plugins(DETECTORS, ("name", "priority", "detect"))
+        looking = (*default_detectors(), *others)
+    elif not elsewhere and detectors is not None:
+        looking = detectors
     evidence = [_ask(detector, machine) for detector in (*given, *looking)]
+    evidence.append((0, Evidence(findings=skipped)))
     device = merge(evidence)
     if detectors is None and not elsewhere and _service_may_know(device, machine):
         from jetson_specdec.device.jtop import JtopDetector

@@ -16,7 +16,7 @@ from jetson_specdec.findings import Finding
 __all__ = ["merge", "runtime_for", "speculation_for"]
 
 _RANK: Mapping[Confidence, int] = {"high": 2, "medium": 1, "low": 0}
-_TRUE_OF_ANY_MACHINE = ("jtop", "detector-failed", "release-stub", "release-env-mismatch")
+_TRUE_OF_ANY_MACHINE = ("jtop", "detector-failed", "plugin-broken", "release-stub", "release-env-mismatch")
 """Topics that detectors notice and that stay worth saying where there is no Jetson."""
 
 

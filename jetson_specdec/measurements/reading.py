@@ -13,9 +13,8 @@ from jetson_specdec.measurements.core import BenchReport
 from jetson_specdec.measurements.readers.base import ReportReader
 from jetson_specdec.measurements.serial import from_json, parse_json
 
-__all__ = ["ENTRY_POINTS", "read_report", "reader_names"]
+__all__ = ["read_report", "reader_names"]
 
-ENTRY_POINTS: Final = "jetson_specdec.report_readers"
 MAX_REPORT_BYTES: Final = 256 * 2**20
 
 
@@ -52,28 +51,9 @@ def _built_in() -> tuple[ReportReader, ...]:
 
 def _plugins() -> tuple[tuple[ReportReader, ...], tuple[Finding, ...]]:
     """Load third-party readers; a broken one becomes a finding and is skipped."""
-    from importlib.metadata import entry_points
+    from jetson_specdec.extensions import REPORT_READERS, plugins
 
-    readers: list[ReportReader] = []
-    findings: list[Finding] = []
-    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
-        reader, reason = _load_plugin(point)
-        if reader is None:
-            findings.append(Finding.of("JSD603", name=point.name, reason=reason))
-        else:
-            readers.append(reader)
-    return tuple(readers), tuple(findings)
-
-
-def _load_plugin(point: Any) -> tuple[ReportReader | None, str | None]:
-    try:
-        loaded = point.load()
-        reader = loaded() if isinstance(loaded, type) else loaded
-    except Exception as error:  # a plug-in may raise anything
-        return None, _short(error)
-    if not isinstance(reader, ReportReader):
-        return None, "it is no ReportReader (name, recognises, read)"
-    return reader, None
+    return plugins(REPORT_READERS, ("name", "recognises", "read"))
 
 
 def _takes(reader: ReportReader, text: str, data: Any) -> bool | str:

@@ -7,7 +7,8 @@ import importlib.metadata
 
 import pytest
 
-from jetson_specdec import Finding, Planner, Proposal, Refusal, extensions
+from jetson_specdec import Finding, Planner, Proposal, RecordedHost, Refusal, detect, extensions
+from jetson_specdec.device import Evidence, Observation
 from jetson_specdec.errors import PluginError, PolicyError
 
 THOR = {"device": "thor-t5000", "l4t": "38.4.0"}
@@ -41,9 +42,11 @@ class Entry:
 
 @pytest.fixture
 def registered(monkeypatch):
-    def register(*entries):
+    def register(*entries, group=extensions.STRATEGIES):
+        wanted = group
+
         def entry_points(*, group):
-            return list(entries) if group == extensions.STRATEGIES else []
+            return list(entries) if group == wanted else []
 
         monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
         extensions.load_plugins.cache_clear()
@@ -96,6 +99,43 @@ def test_a_proposal_the_release_would_reject_is_not_taken():
     assert made.outcome == "none"
     assert "ngram" in made.rejected
     assert made.recipe.after == made.recipe.before
+
+
+class Kiosk:
+    """A detector for boards that a company marks with a file of its own."""
+
+    name = "kiosk"
+    priority = 90
+
+    def detect(self, host):
+        found = Observation(name="module", value="thor-t5000", source="/etc/kiosk")
+        family = Observation(name="family", value="thor", source="/etc/kiosk")
+        return Evidence(observations=(found, family) if host.kind("/etc/kiosk") == "file" else ())
+
+
+@pytest.fixture
+def kiosk(tmp_path):
+    (tmp_path / "root" / "etc").mkdir(parents=True)
+    (tmp_path / "root" / "etc" / "kiosk").touch()
+    return RecordedHost(tmp_path)
+
+
+def test_a_registered_detector_is_asked_beside_the_built_in_ones(registered, kiosk):
+    assert detect(kiosk).module is None
+    registered(Entry("kiosk", Kiosk), group=extensions.DETECTORS)
+    assert detect(kiosk).module == "thor-t5000"
+    assert Planner(host=kiosk).plan(NO_HEAD).device.module == "thor-t5000"
+    assert detect(kiosk, detectors=()).module is None, "what is named replaces the plug-ins too"
+
+
+@pytest.mark.parametrize("target", [ImportError("no module named gone"), NotAStrategy])
+def test_a_broken_detector_is_named_even_where_there_is_no_jetson(registered, tmp_path, target):
+    (tmp_path / "root" / "proc").mkdir(parents=True)
+    (tmp_path / "root" / "proc" / "cpuinfo").write_text("vendor_id\t: GenuineIntel\n")
+    registered(Entry("theirs", target), group=extensions.DETECTORS)
+    device = detect(RecordedHost(tmp_path))
+    assert device.is_jetson is False
+    assert [finding.values["name"] for finding in device.findings if finding.topic == "plugin-broken"] == ["theirs"]
 
 
 @pytest.mark.parametrize("text", ["[policy]\nutilization_step = 0.1\n", "utilization_step = 0.1\n"])

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetson_specdec.errors import ReportError
+from jetson_specdec.extensions import load_plugins
 from jetson_specdec.measurements import BenchReport, Run, read_report, reader_names
 
 STDOUT = """\
@@ -313,6 +314,9 @@ def plugins(monkeypatch):
         point("d-other", lambda: OtherReader),
     ]
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
+    load_plugins.cache_clear()
+    yield
+    load_plugins.cache_clear()
 
 
 @pytest.mark.usefixtures("plugins")
