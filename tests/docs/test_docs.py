@@ -39,6 +39,8 @@ def desk(tmp_path, monkeypatch):
     import sys
 
     (tmp_path / "serve.sh").write_text("vllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.8\n")
+    (tmp_path / "server.log").write_text("INFO 11-30 10:00:00 [api_server.py:1] vLLM API server version 0.32.0\n")
+    (tmp_path / "dmesg.txt").write_text("")
     (tmp_path / "mine.toml").write_text('schema_version = 1\n[[heads]]\nid = "me/my-head"\ntarget = "Qwen/Qwen3-8B"\n')
     run = {"concurrency": 1, "ttft_ms_p50": 200.0, "tpot_ms_p50": 40.0, "throughput_tok_s": 24.0}
     report = {"skill": "jetson-llm-benchmark", "runtime": "vllm", "config": {"output_len": 128}, "runs": [run]}
