@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from jetson_specdec import messages
 
-__all__ = ["Finding", "Severity", "Step", "worst"]
+__all__ = ["Finding", "Severity", "Step", "blocking", "most_severe_first", "worst"]
 
 
 class Severity(str, Enum):
@@ -106,6 +106,16 @@ class Step:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form: `kind`, `text`, `values`, `command`."""
         return {"kind": self.kind, "text": self.text, "values": dict(self.values), "command": self.command}
+
+
+def blocking(findings: Iterable[Finding]) -> bool:
+    """Say whether any of the findings is an obstacle."""
+    return any(finding.severity is Severity.BLOCKING for finding in findings)
+
+
+def most_severe_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings with obstacles first, then warnings, then remarks; equal ones keep their order."""
+    return tuple(sorted(findings, key=lambda finding: -_ORDER[finding.severity]))
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:

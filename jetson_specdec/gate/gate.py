@@ -9,7 +9,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from jetson_specdec.errors import ReportError
-from jetson_specdec.findings import Finding, Severity
+from jetson_specdec.findings import Finding, Severity, blocking
 from jetson_specdec.gate.evidence import Pair, Quantity, QuantityName, of_points, of_reports
 from jetson_specdec.gate.identity import k_of, method_of
 from jetson_specdec.gate.lossless import lossless
@@ -80,7 +80,7 @@ class Gate:
         ]
         quantities = of_reports(pairs, self.policy)
         answers = lossless(pairs)
-        if any(finding.severity is Severity.BLOCKING for finding in held):
+        if blocking(held):
             return self._invalid(quantities, context, held, told, pairs, answers)
         return self._decide(quantities, context, [*held, *told], pairs, answers)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from jetson_specdec.errors import UneditableError
-from jetson_specdec.findings import Finding, Severity
+from jetson_specdec.findings import Finding, Severity, blocking, most_severe_first
 from jetson_specdec.planning import checks, notes, steps
 from jetson_specdec.planning.memory_step import MemoryStep, choose
 from jetson_specdec.planning.pairing import pair_findings
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from jetson_specdec.recipe.edits import EditPlan
 
 __all__ = ["decide"]
-
-_RANK = {Severity.BLOCKING: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
 def decide(situation: Situation, *, strategies: Sequence[Strategy] | None = None) -> Plan:
@@ -48,7 +46,7 @@ def decide(situation: Situation, *, strategies: Sequence[Strategy] | None = None
         return draft.unchanged("refuse", (*broken, *situation.device.findings), _reject_all(asked, broken))
     found = [*situation.device.findings, *checks.doubled_entrypoint(situation)]
     found += [*notes.about_target(situation), *notes.about_utilization(situation), *notes.about_flags(situation)]
-    if _blocking(broken):
+    if blocking(broken):
         return draft.unchanged("refuse", (*broken, *_without_blocking(found)), _reject_all(asked, broken))
     found += broken
     if situation.command.blocked is not None:
@@ -58,14 +56,14 @@ def decide(situation: Situation, *, strategies: Sequence[Strategy] | None = None
     if situation.speculation.active:
         warned = checks.as_warning((*board, *runtime, *ceiling, *workload))
         found += [*notes.about_existing(situation), *warned]
-        if _blocking(board):
+        if blocking(board):
             found.append(Finding.of("JSD501", method=situation.speculation.method))
         return draft.unchanged("already", _without_blocking(found), {})
     standing = (*board, *runtime, *ceiling)
-    if _blocking(standing):
+    if blocking(standing):
         return draft.unchanged("refuse", (*found, *standing, *workload), _reject_all(asked, standing))
     found += standing
-    if _blocking(workload):
+    if blocking(workload):
         reasons = checks.as_warning(workload)
         return draft.unchanged("none", (*found, *reasons), _reject_all(asked, workload, keep="none"))
     found += workload
@@ -216,7 +214,7 @@ class _Draft:
             device=situation.device,
             release=situation.release,
             serve_form=situation.command.serve_form,
-            editable=situation.command.editable and not _blocking(checks.broken(situation)),
+            editable=situation.command.editable and not blocking(checks.broken(situation)),
             already_speculative=situation.speculation.active,
             existing_method=situation.speculation.method if situation.speculation.active else None,
             **values,
@@ -260,10 +258,6 @@ def _commands(situation: Situation) -> tuple[CommandSummary, ...]:
     )
 
 
-def _blocking(findings: Sequence[Finding]) -> bool:
-    return any(finding.severity is Severity.BLOCKING for finding in findings)
-
-
 def _without_blocking(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return checks.as_warning(tuple(findings))
 
@@ -281,4 +275,4 @@ def _sorted(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     for finding in findings:
         if finding not in unique:
             unique.append(finding)
-    return tuple(sorted(unique, key=lambda finding: _RANK[finding.severity]))
+    return most_severe_first(unique)

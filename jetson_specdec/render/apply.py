@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jetson_specdec.findings import most_severe_first
 from jetson_specdec.messages import render
 from jetson_specdec.render import terminal
 
@@ -34,12 +35,7 @@ def print_prepared(prepared: Prepared, findings: tuple[Finding, ...] = ()) -> No
     told = [*plan.findings, *prepared.disclosure.findings, *findings]
     if told:
         terminal.section("To know")
-        terminal.findings(sorted(told, key=lambda each: terminal_order(each.severity.value)))
-
-
-def terminal_order(severity: str) -> int:
-    """Most severe first."""
-    return ("blocking", "warning", "info").index(severity)
+        terminal.findings(most_severe_first(told))
 
 
 def print_disclosure(disclosure: Disclosure) -> None:
@@ -55,8 +51,8 @@ def print_disclosure(disclosure: Disclosure) -> None:
                     each.revision or "not pinned",
                     terminal.bytes_text(each.bytes),
                     each.licence,
-                    _yes(each.gated),
-                    _yes(each.cached),
+                    terminal.yes_no(each.gated),
+                    terminal.yes_no(each.cached),
                     each.host,
                 ]
                 for each in disclosure.fetches
@@ -74,7 +70,7 @@ def print_disclosure(disclosure: Disclosure) -> None:
 
 def _listens(listener: Listener) -> str:
     address = "every interface" if listener.address == "*" else listener.address
-    values = {"port": listener.port, "address": address, "reach": listener.reach, "key": _yes(listener.key)}
+    values = {"port": listener.port, "address": address, "reach": listener.reach, "key": terminal.yes_no(listener.key)}
     return render("apply-listens", values)
 
 
@@ -84,7 +80,3 @@ def print_undone(undone: Undone) -> None:
     terminal.headline(render("apply-undone" if paths else "apply-undone-nothing", {"paths": paths}), "bold green")
     for path in undone.kept:
         terminal.line("  " + render("apply-kept", {"path": str(path)}))
-
-
-def _yes(value: bool | None) -> str | None:
-    return None if value is None else ("yes" if value else "no")

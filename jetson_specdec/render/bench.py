@@ -126,7 +126,7 @@ def _conditions(conditions: Conditions) -> list[list[str | None]]:
         ("vllm_version", "vLLM", conditions.vllm_version),
         ("power_mode", "power mode", conditions.power_mode),
         ("temperature_c_max", "hottest sensor", _with_unit(conditions.temperature_c_max, "°C")),
-        ("throttled", "throttled", _yes(conditions.throttled)),
+        ("throttled", "throttled", terminal.yes_no(conditions.throttled)),
         ("gpu_mhz_max", "GPU clock up to", _with_unit(conditions.gpu_mhz_max, "MHz")),
         (
             "memory_available_min_bytes",
@@ -153,7 +153,3 @@ def _percent(value: float | None) -> str:
 
 def _with_unit(value: float | None, unit: str) -> str | None:
     return None if value is None else f"{value:.0f} {unit}"
-
-
-def _yes(value: bool | None) -> str | None:
-    return None if value is None else ("yes" if value else "no")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jetson_specdec.findings import most_severe_first
 from jetson_specdec.messages import render
 from jetson_specdec.render import terminal
 
@@ -15,7 +16,6 @@ __all__ = ["print_checkup"]
 
 MARKS = {"ok": "✓", "info": "·", "warning": "!", "blocking": "✗", "unknown": "?"}
 STYLES = {"warning": "bold yellow", "blocking": "bold red"}
-ORDER = ("blocking", "warning", "info")
 
 
 def print_checkup(checkup: Checkup) -> None:
@@ -30,4 +30,4 @@ def print_checkup(checkup: Checkup) -> None:
     terminal.table(["", "check", "found"], [[MARKS[check.state], check.name, check.text] for check in checkup.checks])
     if found:
         terminal.section("To do and to know")
-        terminal.findings(sorted(found, key=lambda finding: ORDER.index(finding.severity.value)))
+        terminal.findings(most_severe_first(found))

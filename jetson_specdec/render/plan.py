@@ -52,7 +52,13 @@ def print_plan(plan: Plan) -> None:
         terminal.table(
             ["repository", "size", "licence", "gated", "in cache"],
             [
-                [each.repo, terminal.bytes_text(each.bytes), each.licence, _yes(each.gated), _yes(each.cached)]
+                [
+                    each.repo,
+                    terminal.bytes_text(each.bytes),
+                    each.licence,
+                    terminal.yes_no(each.gated),
+                    terminal.yes_no(each.cached),
+                ]
                 for each in plan.downloads
             ],
         )
@@ -107,7 +113,3 @@ def _speed(outlook: SpeedOutlook) -> None:
 
 def _range(span: Span | None) -> str | None:
     return None if span is None else f"{span.low:.2f}-{span.high:.2f}"
-
-
-def _yes(value: bool | None) -> str | None:
-    return None if value is None else ("yes" if value else "no")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from jetson_specdec.findings import Finding, Step
 
-__all__ = ["bytes_text", "console", "diff", "findings", "headline", "line", "section", "steps", "table"]
+__all__ = ["bytes_text", "console", "diff", "findings", "headline", "line", "section", "steps", "table", "yes_no"]
 
 MARKS = {"blocking": ("✗", "bold red"), "warning": ("!", "yellow"), "info": ("·", "dim")}
 
@@ -106,3 +106,8 @@ def bytes_text(value: float | None) -> str | None:
     if value is None:
         return None
     return f"{value / 2**20:.0f} MiB" if abs(value) < 2**30 / 10 else f"{value / 2**30:.2f} GiB"
+
+
+def yes_no(value: bool | None) -> str | None:
+    """Return yes or no, or None for unknown."""
+    return None if value is None else "yes" if value else "no"
