@@ -130,7 +130,7 @@ def tune(
     if restore:
         return _restore(state_dir, json=json)
     if rejudge is not None:
-        return _rejudge(rejudge, rules, json=json)
+        return _rejudge(rejudge, rules if policy is not None else None, json=json)
     if recipe is None:
         raise OptionError("JSE955", option="RECIPE", value="", reason="the recipe's file is missing")
     from jetson_specdec.tune.blocks import Tools

@@ -188,6 +188,9 @@ def _speculation(before: BenchReport, after: BenchReport, pair: int | None) -> I
     if before.conditions.speculation or "active" in _states(before):
         yield Finding.of("JSD624", pair=pair)
     states = _states(after)
+    config = after.conditions.speculative_config or {}
+    if "active" in states and config.get("num_speculative_tokens_per_batch_size"):
+        states.discard("idle")  # a batch schedule may draft nothing where many requests share the server
     told = after.conditions.speculation
     if told is False or "idle" in states:
         yield Finding.of("JSD623", pair=pair, reason="idle" if "idle" in states else "off")

@@ -47,10 +47,10 @@ def print_result(result: TuneResult) -> None:
     """Print verdict, reasons, and what to do now."""
     from jetson_specdec.render.gate import print_verdict
 
+    if result.verdict is None or result.outcome != result.verdict.outcome:
+        terminal.headline(render(f"tune-headline-{result.outcome}"))
     if result.verdict is not None:
         print_verdict(result.verdict)
-    else:
-        terminal.headline(render(f"tune-headline-{result.outcome}", {"outcome": result.outcome}))
     own = [each for each in result.findings if result.verdict is None or each not in result.verdict.findings]
     if own:
         terminal.section("This tune")

@@ -15,7 +15,7 @@ from jetson_specdec.files import write_atomic
 from jetson_specdec.findings import Finding, Step
 from jetson_specdec.tune.arms import result_path
 from jetson_specdec.tune.core import TuneResult
-from jetson_specdec.tune.schedule import Finish, usable_pairs
+from jetson_specdec.tune.schedule import Finish, settled, usable_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["finish", "interrupted", "not_started", "nothing", "put_back"]
 
 SPECULATES = ("enable", "enable_limited")
+ACTS = (*SPECULATES, "marginal", "disable")
 
 
 def finish(session: Session, end: Finish) -> TuneResult:
@@ -39,6 +40,10 @@ def finish(session: Session, end: Finish) -> TuneResult:
     outcome = "incomplete" if verdict is None else verdict.outcome
     if end.reason == "spoilt":
         outcome = "invalid"
+    few = verdict is not None and outcome in ACTS and not settled(verdict, pairs, session.policy)
+    if few:
+        # The figures may look well already; too few pairs are nothing to act on.
+        outcome = "inconclusive"
     step = session.progress.step(session.policy)
     k = step.k if step is not None and session.progress.blocks and step.action == "done" else None
     found = [*session.findings]
@@ -61,6 +66,8 @@ def finish(session: Session, end: Finish) -> TuneResult:
         found.append(Finding.of("JSD971", pairs=pairs))
     elif end.reason == "spoilt":
         found.append(Finding.of("JSD972", pairs=len(session.progress.spoilt.get(session.progress.variant, ()))))
+    if few:
+        found.append(Finding.of("JSD990", pairs=pairs, needed=session.policy.min_pairs))
     if verdict is not None:
         session.evidence.write("verdict.json", verdict.to_json())
         found += verdict.findings

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetson_specdec.errors import OutputError, ReportError
 from jetson_specdec.files import write_atomic
-from jetson_specdec.policy import DEFAULT_POLICY, Policy
+from jetson_specdec.policy import Policy
 from jetson_specdec.tune.core import SCHEMA_VERSION, BlockRecord
 from jetson_specdec.tune.schedule import Progress, usable_pairs
 
@@ -170,8 +170,12 @@ def progress_of(state: Mapping[str, Any], **more: Any) -> Progress:
     )
 
 
-def rejudge(folder: str | Path, *, policy: Policy = DEFAULT_POLICY) -> Verdict:
-    """Judge the saved measurements of a tune again, without a board, with these thresholds.
+def rejudge(folder: str | Path, *, policy: Policy | None = None) -> Verdict:
+    """Judge the saved measurements of a tune again, without a board.
+
+    Args:
+        folder: the evidence.
+        policy: other thresholds; None: those of the tune.
 
     Raises:
         ReportError: the folder holds no tune, no complete pair, or a report that was changed.
@@ -179,8 +183,10 @@ def rejudge(folder: str | Path, *, policy: Policy = DEFAULT_POLICY) -> Verdict:
     from jetson_specdec.gate import Gate
 
     evidence = Evidence(folder)
-    pairs = usable_pairs(progress_of(evidence.state()))
+    state = evidence.state()
+    pairs = usable_pairs(progress_of(state))
+    rules = policy if policy is not None else Policy.from_mapping(state["policy"], where=str(folder))
     if not pairs:
         raise ReportError("JSE950", path=os.fspath(folder), reason="no complete pair was measured")
     befores = [evidence.report(off.report) for off, _ in pairs.values()]
-    return Gate(policy=policy).judge(befores, [evidence.report(on.report) for _, on in pairs.values()])
+    return Gate(policy=rules).judge(befores, [evidence.report(on.report) for _, on in pairs.values()])

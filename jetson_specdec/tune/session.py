@@ -110,6 +110,7 @@ class Session:
                 "pid": os.getpid(),
                 "pid_started": start_ticks(os.getpid()),
                 "settings": self.settings.to_json(),
+                "policy": {rule["name"]: rule["value"] for rule in self.policy.rules()},
                 "config": dict(self.arms.config),
                 "flags": dict(self.arms.flags),
                 "both": dict(self.arms.both),

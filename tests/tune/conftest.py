@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -53,7 +54,6 @@ class Lab:
         self.fail = lambda fake, number: None
         self.on_bench = lambda number: None
         self.change = lambda report, number: report
-        self.truth_of = lambda fake, number: self.truth
         self.benches = 0
         self.options = {}
         self.recipe = folder / "serve.sh"
@@ -76,7 +76,7 @@ class Lab:
         self.benches += 1
         self.on_bench(self.benches)
         fake = self.running
-        fake.change(**{"seed": self.benches})
+        fake.change(seed=self.benches)
         began = self.benches
         report = Benchmark(url, **options, sample_conditions=False, connection=fake.connection()).run()
         self.now += sum(run.duration_s for run in report.runs)
@@ -122,7 +122,9 @@ class _Server:
         except SpecdecError:
             log.write_text(fake.log.text)
             found = diagnose(fake.log.text, exit_code=1)
-            raise StartFailed("JSE932", diagnosis=found, log_path=str(log), cause=found.cause, remedy=found.remedy)
+            raise StartFailed(
+                "JSE932", diagnosis=found, log_path=str(log), cause=found.cause, remedy=found.remedy
+            ) from None
         fake.announce(8391)
         log.write_text(fake.log.text)
         assert lab.running is None, "two servers at once"
@@ -175,8 +177,9 @@ class Board:
     def __init__(self, folder):
         self.folder = folder
         self.port = free_port()
+        self.started = []
         self.recipe = folder / "serve.sh"
-        self.recipe.write_text(RECIPE.replace("8391", str(self.port)))
+        self.recipe.write_text(RECIPE.replace("8391", str(self.port)).replace("seqs 16", "seqs 4"))
         self.state = folder / "state"
         self.evidence = folder / "evidence"
         bin_dir = folder / "bin"
@@ -184,7 +187,8 @@ class Board:
         (bin_dir / "vllm").write_text(f'#!/bin/sh\nexec {sys.executable} -m jetson_specdec.testing.fake_vllm "$@"\n')
         (bin_dir / "vllm").chmod(0o755)
         (folder / "policy.toml").write_text(
-            "[policy]\nmin_pairs = 1\nmax_pairs = 1\nsearch_launches = 1\nbootstrap_resamples = 200\ncooldown_seconds = 0\n"
+            "[policy]\nmin_pairs = 1\nmax_pairs = 1\nsearch_launches = 1\nbootstrap_resamples = 200\n"
+            "cooldown_seconds = 0\n"
         )
         self.environ = {
             "PATH": f"{bin_dir}:{os.environ['PATH']}",
@@ -206,10 +210,12 @@ class Board:
         ]  # fmt: skip
 
     def start(self, *more):
-        return subprocess.Popen(
+        made = subprocess.Popen(
             self.words("--yes", "--evidence", self.evidence, *more), env=self.environ, cwd=self.folder,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
+        self.started.append(made)
+        return made
 
     def run(self, *words):
         return subprocess.run(
@@ -223,6 +229,7 @@ class Board:
             ["bash", str(self.recipe)], env=self.environ, cwd=self.folder, start_new_session=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
+        self.started.append(old)
         until(self.answers)
         return old
 
@@ -263,8 +270,15 @@ class Board:
             return {"blocks": []}
 
     def close(self):
+        for one in self.started:
+            if one.poll() is None and one.stdout is not None:
+                one.kill()
+                one.communicate(timeout=30)
         for pid in self.servers():
-            os.kill(pid, 9)
+            with contextlib.suppress(OSError):
+                os.kill(pid, 9)
+        for one in self.started:
+            one.wait(30)
 
 
 @pytest.fixture
