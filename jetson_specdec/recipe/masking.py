@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from jetson_specdec.recipe.secret_forms import is_secret_name, secret_patterns
 
 if TYPE_CHECKING:
     from jetson_specdec.recipe.core import ServeCommand
@@ -18,47 +19,20 @@ if TYPE_CHECKING:
 __all__ = ["MASK", "is_secret_name", "redact", "redact_args", "secrets_of"]
 
 MASK = "***"
-_SECRET_FLAGS = ("api-key", "hf-token")
-_NAME_ENDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "APIKEY", "CREDENTIAL", "CREDENTIALS", "PASSPHRASE")
 _SHORTEST = 4
 """Shorter known secrets are masked where they stand as a value, not everywhere in the text."""
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether a variable of this name holds a secret (`HF_TOKEN`, `EDGE_KEY`; not `MAX_TOKENS`, `KEYFILE`)."""
-    return name.upper().replace("-", "_").rpartition("_")[2] in _NAME_ENDS
-
-
-@lru_cache(maxsize=1)
-def _patterns() -> tuple[re.Pattern[str], ...]:
-    """Each pattern has the secret as its group `s`."""
-    # A value: quoted (escaped quotes too), or up to white space or a closing sign. References start with `$`.
-    value = r"""(?P<q>\\*["'])?(?(q)(?P<sq>(?!\$)(?:(?!(?P=q))[^\n])+)|(?P<s>(?!\$|--)[^\s"'`|&;<>(){}\[\],\\]+))"""
-    names = "|".join(_NAME_ENDS)
-    return (
-        re.compile(r"(?P<s>\b(?:hf|api_org|ghp|gho|ghs|github_pat|glpat|xox[abp])[_-][A-Za-z0-9_-]{6,})"),
-        re.compile(r"(?P<s>\b(?:sk|nvapi|AKIA|pk)-[A-Za-z0-9_-]{6,})"),
-        re.compile(r"(?P<s>\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*)"),
-        re.compile(
-            r"(?i)\bauthorization\b[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token)\s+)?(?P<s>(?!\$)[^\s\"'\\]+)"
-        ),
-        re.compile(r"(?i)\bbearer\s+(?P<s>(?!\$)[A-Za-z0-9._~+/=-]{4,})"),
-        re.compile(r"(?i)[a-z][a-z0-9+.-]*://(?P<s>(?!\$)[^\s/@:\"']*:(?!\$)[^\s/@\"']+)@"),
-        re.compile(
-            r"""(?i)--?(?:api[-_]key|hf[-_]token)(?:=|["']\s*,\s*|["']?[ \t]*\r?\n\s*-\s+|\s+(?:\\\r?\n\s*)?)""" + value
-        ),
-        re.compile(rf"(?i)(?<![\w$])(?:[\w-]*[_-])?(?:{names})=" + value),
-        re.compile(rf"(?i)(?<![\w$])(?:[\w-]*[_-](?:{names})|{names.replace('|KEY', '', 1)})[\"']?\s*:\s+" + value),
-        re.compile(rf"(?i)(?<![\w$])[\w-]*[_-](?:{names})\\*\"\s*:\s*" + value),
-    )
+_PLAIN = re.compile(r"[A-Za-z]{1,7}|\d{1,7}")
+"""Known secrets that might as well be ordinary words are masked where they are whole words."""
 
 
 def _mask(match: re.Match[str]) -> str:
     groups = match.groupdict()
+    whole = match.group(0)
+    if groups.get("n") and not is_secret_name(groups["n"]):
+        return whole
     name = "s" if groups.get("s") is not None else "sq"
     start, end = match.span(name)
     offset = match.start()
-    whole = match.group(0)
     if whole[start - offset : end - offset] == MASK:
         return whole
     return whole[: start - offset] + MASK + whole[end - offset :]
@@ -73,9 +47,13 @@ def redact(text: str, secrets: Iterable[str] = ()) -> tuple[str, bool]:
     """
     shown = text
     for secret in sorted(set(secrets), key=len, reverse=True):
-        if len(secret) >= _SHORTEST and secret != MASK:
+        if len(secret) < _SHORTEST or secret == MASK or secret not in shown:
+            continue
+        if _PLAIN.fullmatch(secret):
+            shown = re.sub(rf"(?<![^\s=\"',:\[]){re.escape(secret)}(?![^\s\"',\]\\;|&)])", MASK, shown)
+        else:
             shown = shown.replace(secret, MASK)
-    for pattern in _patterns():
+    for pattern in secret_patterns():
         shown = pattern.sub(_mask, shown)
     return shown, shown != text
 
@@ -84,7 +62,7 @@ def redact_args(words: Sequence[str], occurrences: Iterable[Occurrence]) -> list
     """Return the words of a command with secrets masked; words and flags keep their places."""
     masked = list(words)
     for found in occurrences:
-        if found.origin != "cli" or found.name not in _SECRET_FLAGS or not found.values:
+        if found.origin != "cli" or not is_secret_name(found.name) or not found.values:
             continue
         if found.inline:
             if found.value is not None:
@@ -104,6 +82,6 @@ def secrets_of(command: ServeCommand) -> tuple[str, ...]:
 
     found = {value for name, value in command.env.items() if value and is_secret_name(name)}
     for occurrence in walk(command.args).occurrences:
-        if occurrence.name in _SECRET_FLAGS:
+        if is_secret_name(occurrence.name):
             found.update(value for value in occurrence.values if value)
     return tuple(sorted(found))

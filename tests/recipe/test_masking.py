@@ -61,8 +61,96 @@ def test_references_and_harmless_names_stay(text):
     assert redact(text) == (text, False)
 
 
+OTHER_PROGRAMS = [
+    "docker login -u bob -p {} reg.example",
+    "docker login --username bob --password {} reg.example",
+    "docker login \\\n  -u bob \\\n  -p '{}' \\\n  reg.example",
+    "podman login -u bob -p'{}' reg.example",
+    "docker login --password-stdin reg.example <<< {}",
+    "echo {} | docker login -u bob --password-stdin",
+    "echo {} | sudo -S reboot",
+    "echo '{}' | sudo -kS -p '' nvpmodel -m 0",
+    "printf '%s\\n' \"{}\" | sudo -S reboot",
+    'sudo -S reboot <<< "{}"',
+    "huggingface-cli login --token {}",
+    "hf auth login --add-to-git-credential --token={}",
+    "modelscope login --token {}",
+    "curl -u bob:{} http://127.0.0.1/",
+    'curl -s http://127.0.0.1/ --user "bob:{}"',
+    "wget --user=bob --password={} http://127.0.0.1/",
+    "sshpass -p {} ssh bob@host",
+    "wandb login {}",
+    "vllm serve a/b --ssl-keyfile-password {}",
+    "- --ssl-keyfile-password\n- {}\n",
+    "MY_PASS={}",
+    "export SUDO_PWD='{}'",
+    "environment:\n  DB_PASS: {}\n",
+    "AWS_ACCESS_KEY_ID={}",
+    "AWS_SECRET_ACCESS_KEY={}",
+    "# password: {}",
+    "# the sudo password is {}",
+    "# Password = {}",
+    "# pw: {}",
+    "# HF token: {}",
+    "# 密码：{}",
+    "# 口令是 {}",
+    "# Passwort: {}",
+]
+
+
+@pytest.mark.parametrize("text", OTHER_PROGRAMS)
+def test_secrets_of_other_programs_and_in_notes(text):
+    shown, changed = redact(text.format(SECRET))
+    assert changed
+    assert shown == text.format("***")
+    assert redact(shown) == (shown, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "docker run -v $HOME/hf_models:/models image",
+        "pip install hf_transfer hf-xet",
+        "vllm serve hf-internal-testing/tiny --hf-overrides '{\"rope\": 1}' --hf-config-path /x/y",
+        "docker run --name hf-vllm-thor --user 1000:1000 -p 8000:8000 image",
+        "--download-dir /data/hf_downloads_of_models",
+        "--served-model-name sk-assistant-8b",
+        "--served-model-name sk-our-own-assistant-for-the-house-8b",
+        "docker build --secret id=hf_token,src=$HOME/.cache/token .",
+        "HF_HUB_ENABLE_HF_TRANSFER=1 PWD=/home/x",
+        '{"eos_token": "<|im_end|>", "pad_token": null, "post_grad_custom_post_pass": null}',
+        "--stop-token-ids 3 --max-token 512 --enable-prefix-caching",
+        "time per output token: 12.5 ms",
+        "# first pass: 3 ms",
+        "# API key: none needed",
+        "curl -s http://127.0.0.1:8000/v1/models | jq -r .data",
+        "docker login -u bob --password-stdin reg.example",
+        "cat ~/pw | docker login --password-stdin",
+        "echo 3 | sudo tee /proc/sys/vm/drop_caches",
+        'echo "$PW" | sudo -S reboot',
+        "hf auth login --token $HF_TOKEN",
+        "PUBLIC_KEY=/etc/key.pub",
+    ],
+)
+def test_ordinary_words_are_no_secrets(text):
+    assert redact(text) == (text, False)
+
+
+def test_a_key_that_is_an_ordinary_word_is_masked_as_a_word_only():
+    text = "K=house\nvllm serve a/b --download-dir /data/house/x --api-key $K\n"
+    shown, changed = redact(text, ["house"])
+    assert changed
+    assert shown == text.replace("K=house", "K=***")
+
+
 def test_known_token_shapes_are_masked_anywhere():
-    for token in ("hf_" + "a1B2" * 8, "sk-" + "a1B2" * 8, "nvapi-" + "a1B2" * 8, "ghp_" + "a1B2" * 9):
+    for token in (
+        "hf_" + "a1B2" * 8,
+        "sk-" + "a1B2" * 8,
+        "nvapi-" + "a1B2" * 8,
+        "ghp_" + "a1B2" * 9,
+        "AKIA" + "A1B2" * 4,
+    ):
         assert token not in redact(f"echo {token} | tee x")[0]
 
 
@@ -93,5 +181,8 @@ def test_a_secret_never_survives(secret, shape, before, after):
 def test_names():
     assert is_secret_name("HF_TOKEN")
     assert is_secret_name("vllm-api-key")
+    assert is_secret_name("AWS_ACCESS_KEY_ID")
+    assert not is_secret_name("PWD")
+    assert not is_secret_name("eos_token")
     assert not is_secret_name("MAX_TOKENS")
     assert not is_secret_name("KEYFILE")
