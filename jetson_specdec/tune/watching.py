@@ -30,15 +30,14 @@ def fetch_metrics(url: str, *, api_key: str | None = None, verify: bool = True, 
         EndpointError: there is none (JSE961).
     """
     root = (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
-    request = urllib.request.Request(f"{root}/metrics")
-    if api_key is not None:
-        request.add_header("Authorization", f"Bearer {api_key}")
+    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
     context = None
     if root.startswith("https") and not verify:
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     handlers = [urllib.request.HTTPSHandler(context=context)] if context is not None else []
     try:
+        request = urllib.request.Request(f"{root}/metrics", headers=headers)
         with urllib.request.build_opener(*handlers).open(request, timeout=timeout_s) as answer:
             text: str = answer.read().decode("utf-8", errors="replace")
     except urllib.error.HTTPError as error:
