@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jetson_specdec.device.core import (
     Confidence,
@@ -14,6 +14,7 @@ from jetson_specdec.device.core import (
     Runtime,
     SpeculationAllowed,
 )
+from jetson_specdec.lazy import lazy
 
 if TYPE_CHECKING:
     from jetson_specdec.device.audit import AuditDetector
@@ -33,33 +34,21 @@ if TYPE_CHECKING:
     from jetson_specdec.device.tegrastats import TegraStats, parse_tegrastats
 
 _HOMES = {
-    "AuditDetector": "audit",
-    "BootControlDetector": "boot_control",
-    "ContainerDetector": "container",
-    "DeviceTreeDetector": "device_tree",
-    "Family": "tables",
-    "JtopDetector": "jtop",
-    "MemoryDetector": "memory",
-    "Module": "tables",
-    "NamedDetector": "named",
-    "NvidiaSmiDetector": "nvidia_smi",
-    "PowerDetector": "power",
-    "ProcessorDetector": "container",
-    "ReleaseDetector": "release",
-    "TegraStats": "tegrastats",
-    "default_detectors": "detection",
-    "detect": "detection",
-    "families": "tables",
-    "jetpack_of": "tables",
-    "known_names": "named",
-    "merge": "merging",
-    "modules": "tables",
-    "normalize_l4t": "l4t",
-    "parse_meminfo": "memory",
-    "parse_tegrastats": "tegrastats",
-    "resolve_name": "named",
-    "runtime_for": "merging",
-    "speculation_for": "merging",
+    "audit": ("AuditDetector",),
+    "boot_control": ("BootControlDetector",),
+    "container": ("ContainerDetector", "ProcessorDetector"),
+    "detection": ("default_detectors", "detect"),
+    "device_tree": ("DeviceTreeDetector",),
+    "jtop": ("JtopDetector",),
+    "l4t": ("normalize_l4t",),
+    "memory": ("MemoryDetector", "parse_meminfo"),
+    "merging": ("merge", "runtime_for", "speculation_for"),
+    "named": ("NamedDetector", "known_names", "resolve_name"),
+    "nvidia_smi": ("NvidiaSmiDetector",),
+    "power": ("PowerDetector",),
+    "release": ("ReleaseDetector",),
+    "tables": ("Family", "Module", "families", "jetpack_of", "modules"),
+    "tegrastats": ("TegraStats", "parse_tegrastats"),
 }
 
 __all__ = [
@@ -99,18 +88,4 @@ __all__ = [
     "speculation_for",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Load a name on first use; the modules are named so that none of them hides a function."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy(__name__, _HOMES)

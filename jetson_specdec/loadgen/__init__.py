@@ -3,7 +3,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+from jetson_specdec.lazy import lazy
+
+if TYPE_CHECKING:
+    from jetson_specdec.loadgen.benchmark import Benchmark
+    from jetson_specdec.loadgen.conditions import ConditionSampler
+    from jetson_specdec.loadgen.connection import Connection
+    from jetson_specdec.loadgen.progress import Progress
+    from jetson_specdec.loadgen.prompts import Prompt, PromptSet, load_prompts, own_prompts, random_prompts
+    from jetson_specdec.loadgen.stream import read_answer
+    from jetson_specdec.loadgen.summary import summarise
 
 __all__ = [
     "Benchmark",
@@ -20,28 +31,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Benchmark": "benchmark",
-    "ConditionSampler": "conditions",
-    "Connection": "connection",
-    "Progress": "progress",
-    "Prompt": "prompts",
-    "PromptSet": "prompts",
-    "load_prompts": "prompts",
-    "own_prompts": "prompts",
-    "random_prompts": "prompts",
-    "read_answer": "stream",
-    "summarise": "summary",
+    "benchmark": ("Benchmark",),
+    "conditions": ("ConditionSampler",),
+    "connection": ("Connection",),
+    "progress": ("Progress",),
+    "prompts": ("Prompt", "PromptSet", "load_prompts", "own_prompts", "random_prompts"),
+    "stream": ("read_answer",),
+    "summary": ("summarise",),
 }
 
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy(__name__, _HOMES)

@@ -3,28 +3,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+from jetson_specdec.host import RecordedHost
+from jetson_specdec.lazy import lazy
+
+if TYPE_CHECKING:
+    from jetson_specdec.testing.fake_vllm import FakeVllm
+    from jetson_specdec.testing.truth import Fault, Memory, Truth
+    from jetson_specdec.testing.virtual_time import VirtualTimeLoop
 
 __all__ = ["FakeVllm", "Fault", "Memory", "RecordedHost", "Truth", "VirtualTimeLoop"]
 
 _HOMES = {
-    "FakeVllm": "jetson_specdec.testing.fake_vllm",
-    "Fault": "jetson_specdec.testing.truth",
-    "Memory": "jetson_specdec.testing.truth",
-    "RecordedHost": "jetson_specdec.host",
-    "Truth": "jetson_specdec.testing.truth",
-    "VirtualTimeLoop": "jetson_specdec.testing.virtual_time",
+    "fake_vllm": ("FakeVllm",),
+    "truth": ("Fault", "Memory", "Truth"),
+    "virtual_time": ("VirtualTimeLoop",),
 }
 
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy(__name__, _HOMES)

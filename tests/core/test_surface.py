@@ -8,6 +8,7 @@ import re
 import string
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,17 @@ def test_every_public_name_loads_and_is_documented():
     assert dir(jetson_specdec) == sorted(jetson_specdec.__all__)
     with pytest.raises(AttributeError):
         _ = jetson_specdec.no_such_name
+
+
+@pytest.mark.parametrize("room", ["apply", "device", "loadgen", "recipe", "server", "testing", "tune"])
+def test_every_name_of_a_lazy_room_loads(room):
+    package = import_module(f"jetson_specdec.{room}")
+    for name in package.__all__:
+        value = getattr(package, name)
+        assert getattr(package, name) is value, name
+    assert dir(package) == sorted(package.__all__)
+    with pytest.raises(AttributeError, match=f"jetson_specdec.{room}.*no_such_name"):
+        _ = package.no_such_name
 
 
 def test_importing_loads_nothing_heavy():

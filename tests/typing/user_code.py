@@ -24,6 +24,7 @@ from jetson_specdec import (
     detect,
     read_report,
 )
+from jetson_specdec.testing import FakeVllm
 
 
 class Mine:
@@ -51,3 +52,9 @@ def judge() -> float | None:
     verdict: Verdict = Gate(policy=Policy(min_pairs=1)).judge(read_report(Path("before.json")), after)
     gain = verdict.criterion("throughput_c1")
     return None if gain is None else gain.change
+
+
+def simulate() -> str:
+    with FakeVllm(["serve", "m"]) as server:
+        address: str = server.base_url
+    return address
