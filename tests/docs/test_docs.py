@@ -15,7 +15,8 @@ from jetson_specdec.cli import COMMANDS, main
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-RUNS_A_SERVER = {"bench", "tune", "watch", "demo"}
+# These ask a person, start a server or look at the network; their own tests run them.
+NOT_RUN_HERE = {"apply", "bench", "demo", "doctor", "tune", "watch"}
 BOARD = ["--device", "thor-t5000", "--l4t", "38.4.0"]  # the reader is on a board, the tests are not
 
 
@@ -30,7 +31,7 @@ def console_lines():
     for param in blocks("console"):
         for line in param.values[0].splitlines():
             words = line.split()
-            if words[:2] == ["$", "jetson-specdec"] and words[2] not in RUNS_A_SERVER and "--network" not in words:
+            if words[:2] == ["$", "jetson-specdec"] and words[2] not in NOT_RUN_HERE and "--network" not in words:
                 yield pytest.param(line[2:], id=f"{param.id}-{line[2:50]}")
 
 
