@@ -8,7 +8,7 @@ import json
 import pytest
 
 from jetson_specdec.apply import pin_plan, prepare, read_deployment, resolve_pins
-from jetson_specdec.apply.engine_image import ask_version, inspect_image
+from jetson_specdec.apply.engine_image import ImageFacts, ask_version, inspect_image
 from jetson_specdec.apply.online import HubFacts
 from jetson_specdec.apply.workflow import release_in_image
 from jetson_specdec.recipe import load_recipe
@@ -256,10 +256,15 @@ def test_an_image_whose_name_tells_is_not_asked(board):
     assert release_in_image(board(), command("vllm/vllm-openai:v0.30.0"), ask=True) == (None, ())
 
 
-@pytest.mark.parametrize("stdout", ["", "[]", "{", "[{}]", '[{"Config": null, "RepoDigests": null}]', "[3]", "null"])
-def test_a_strange_answer_of_the_engine_is_no_answer_or_an_empty_one(board, stdout):
+@pytest.mark.parametrize("stdout", ["", "[]", "{", "[3]", "null"])
+def test_a_strange_answer_of_the_engine_is_no_answer(board, stdout):
+    assert inspect_image(board(commands={("docker", "image", "inspect", "a:b"): stdout}), "a:b") is None
+
+
+@pytest.mark.parametrize("stdout", ["[{}]", '[{"Config": null, "RepoDigests": null}]'])
+def test_an_answer_that_says_nothing_of_the_image_is_an_image_of_which_nothing_is_known(board, stdout):
     facts = inspect_image(board(commands={("docker", "image", "inspect", "a:b"): stdout}), "a:b")
-    assert facts is None or (facts.digest is None and facts.version is None)
+    assert facts == ImageFacts(present=True)
 
 
 def test_an_absent_image_and_an_engine_that_does_not_answer_differ(board):
