@@ -114,7 +114,6 @@ class _Server:
         lab.launches.append(self.plan)
         self.taken = bool(lab.occupants) and self.options["replace"]
         fake = FakeVllm(list(self.plan.serve_args), truth=lab.truth, **(lab.fail(self, number) or {}))
-        fake = FakeVllm(list(self.plan.serve_args), truth=lab.truth_of(fake, number), **(lab.fail(self, number) or {}))
         log = Path(self.options["log_dir"]) / f"{self.run_id}-{number}.log"
         lab.now += 60
         try:

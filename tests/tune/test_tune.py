@@ -122,11 +122,10 @@ def test_a_schedule_is_tried_when_only_concurrency_eight_loses(lab):
     assert state["variant"] == 1
     schedule = state["schedule"]["num_speculative_tokens_per_batch_size"]
     assert schedule[0][2] > schedule[-1][2]
-    assert result.outcome in ("enable", "disable")
-    if result.outcome == "enable":
-        assert "num_speculative_tokens_per_batch_size" in result.speculative_config
+    assert result.outcome == "enable"
+    assert "num_speculative_tokens_per_batch_size" in result.speculative_config
     firsts = [block for block in state["blocks"] if block["variant"] == 0 and block["role"] == "pair"]
-    assert max(block["pair"] for block in firsts) == 3
+    assert max(block["pair"] for block in firsts) >= 3
 
 
 def test_the_time_limit_is_kept_and_resumed_from(lab):
