@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One server, reached through the `openai` client: sends a request, notes what arrives when, and nothing else.
 
-The client's raw streaming response is used: parsing chunks into objects costs several times as much (see
-tests/benchmarks/stream_cost.py), on a board that shares its processor with the server that is being measured.
+The client's raw streaming response is used, received as `receiving` says: parsing chunks into objects costs several
+times as much, on a board that shares its processor with the server that is being measured.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from attrs import define, field, frozen
 from jetson_specdec.errors import EndpointError
 from jetson_specdec.loadgen.connection import Connection
 from jetson_specdec.loadgen.prompts import Prompt
+from jetson_specdec.loadgen.receiving import ARRIVALS, Arrivals
 from jetson_specdec.loadgen.stream import Piece
 
 __all__ = ["Api", "Client", "Reception", "normal_url"]
@@ -158,8 +159,10 @@ class Client:
         sent = now()
         failure: str | None = None
         status: int | None = None
+        arrivals: Arrivals | None = None
         try:
             async with create(**body) as response:
+                arrivals = response.http_response.extensions.get(ARRIVALS)
                 async for piece in response.iter_bytes():
                     pieces.append((now() - sent, piece))  # noqa: PERF401 - what came before a break must be kept
         except openai.APIStatusError as error:
@@ -167,6 +170,8 @@ class Client:
             failure = f"HTTP {status}: {self._say(error.body or error)}"
         except Exception as error:  # the HTTP library's own errors reach here while streaming
             failure = self._say(error.__cause__ if isinstance(error, openai.APIConnectionError) else error, error)
+        if arrivals is not None:  # the times at which the bytes arrived, rather than when this loop saw them
+            sent, pieces = arrivals.sent, arrivals.pieces
         return Reception(sent=sent, pieces=pieces, failure=failure, status=status)
 
     def _body(self, prompt: Prompt, max_tokens: int) -> dict[str, Any]:

@@ -27,10 +27,16 @@ class Network:
     """The network and the machine's clock."""
 
     def http_client(self, *, verify: Any, timeout: float) -> Any:
-        """Return the client `openai` itself would use, without limits that a concurrency could run into."""
-        from openai import DefaultAsyncHttpxClient
+        """Return a client that receives answers cheaply; where a proxy is set, the one `openai` itself would use."""
+        from urllib.request import getproxies
 
-        return DefaultAsyncHttpxClient(verify=verify, timeout=timeout)
+        if getproxies().keys() & {"http", "https", "all"}:
+            from openai import DefaultAsyncHttpxClient
+
+            return DefaultAsyncHttpxClient(verify=verify, timeout=timeout)
+        from jetson_specdec.loadgen.receiving import streaming_client
+
+        return streaming_client(verify=verify, timeout=timeout, now=self.now)
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         """Return a plain loop."""
