@@ -6,7 +6,9 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -153,26 +155,39 @@ def tune(
         start_timeout_s=start_timeout,
     )
     host, found = board(device=device, l4t=l4t, audit=audit, recorded=None)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
-    result = prove(
-        recipe,
-        settings=settings,
-        policy=rules,
-        device=found,
-        command=command,
-        target=target,
-        head=head,
-        draft=draft,
-        vllm_version=vllm_version,
-        catalog=catalog_of(catalog),
-        evidence=evidence,
-        resume=resume,
-        agree=lambda offer: _agree(offer, settings, yes=yes, json=json),
-        tell=_tell,
-        tools=Tools(host=host, state_dir=state_dir),
-    )
+    with _interruptible():
+        result = prove(
+            recipe,
+            settings=settings,
+            policy=rules,
+            device=found,
+            command=command,
+            target=target,
+            head=head,
+            draft=draft,
+            vllm_version=vllm_version,
+            catalog=catalog_of(catalog),
+            evidence=evidence,
+            resume=resume,
+            agree=lambda offer: _agree(offer, settings, yes=yes, json=json),
+            tell=_tell,
+            tools=Tools(host=host, state_dir=state_dir),
+        )
     return _show(result, json=json)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Take a polite kill and a closed terminal as Ctrl-C: the old server has to come back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def seconds_of(text: str | None) -> float | None:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jetson_specdec.planning.plan import Plan
-    from jetson_specdec.tune.session import NothingToProve, NotStarted, Session
+    from jetson_specdec.tune.following import NothingToProve
+    from jetson_specdec.tune.session import NotStarted, Session
 
 __all__ = ["finish", "interrupted", "not_started", "nothing", "put_back"]
 

@@ -123,7 +123,10 @@ def tune(
     if saved is not None:
         from jetson_specdec.tune.putback import restore
 
-        restore(tools.state_dir)  # what a killed tune left running would stand in the way
+        # What a killed tune left running would stand in the way; what it took down is taken down again by this one.
+        back = restore(tools.state_dir)
+        if any(each.brought_back for each in back):
+            _await(tools, settings, arms, plan.command_index)
         folder = saved[0].folder
     occupants = _in_the_way(tools, settings, arms, plan.command_index, situation)
     notes = [*unseen, *(Finding.of("JSD963", who=f"{each.kind} {each.name}") for each in occupants)]
@@ -230,6 +233,17 @@ def _in_the_way(
         who = [f"{each.kind} {each.name}" + (f" (pid {each.pid})" if each.pid else "") for each in strangers]
         raise InTheWayError("JSE956", occupants=occupants, who=who, port=server.address.port)
     return occupants
+
+
+def _await(tools: Tools, settings: TuneSettings, arms: Arms, index: int) -> None:
+    """Wait until a server that was just brought back is there to be seen: while it loads it holds no port."""
+    server = tools.server(
+        arms.off(), index, host=tools.host, environ=tools.environ, state_dir=tools.state_dir,
+        allow_sudo=settings.allow_sudo,
+    )  # fmt: skip
+    until = tools.clock() + settings.start_timeout_s
+    while not any(each.running for each in server.in_the_way()) and tools.clock() < until:
+        tools.sleep(0.25)
 
 
 def _tpot(plan: Plan) -> Span | None:

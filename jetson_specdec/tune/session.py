@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from jetson_specdec.errors import StartFailed
+from jetson_specdec.errors import EndpointError, StartFailed
 from jetson_specdec.findings import Finding
 from jetson_specdec.gate import Gate
 from jetson_specdec.policy import Policy
 from jetson_specdec.tune.arms import Arms
-from jetson_specdec.tune.blocks import Tools, bench, cool_down, figures, kv_tokens, metrics_text
+from jetson_specdec.tune.blocks import Tools, bench, cool_down, figures, metrics_text
 from jetson_specdec.tune.core import BlockRecord, TuneResult, TuneSettings, probe_of
 from jetson_specdec.tune.downtime import downtime
 from jetson_specdec.tune.evidence import Evidence
+from jetson_specdec.tune.following import NothingToProve, adopt, check_pair, look_at_baseline, make_schedule, pin
 from jetson_specdec.tune.schedule import Finish, Measure, Progress, TrySchedule, next_action, usable_pairs
 
 if TYPE_CHECKING:
     from jetson_specdec.gate import Verdict
-    from jetson_specdec.measurements import BenchReport
     from jetson_specdec.planning.plan import Plan
-    from jetson_specdec.server import LadderResult, Occupant, Server, Started
+    from jetson_specdec.server import Occupant, Server, Started
     from jetson_specdec.server.climb import Try
 
-__all__ = ["NotStarted", "NothingToProve", "Session"]
+__all__ = ["NotStarted", "Session"]
 
 
 class NotStarted(Exception):  # noqa: N818 - how a tune ends, not a mistake
@@ -38,18 +38,6 @@ class NotStarted(Exception):  # noqa: N818 - how a tune ends, not a mistake
         super().__init__()
         self.findings = findings
         self.steps = steps
-
-
-class NothingToProve(Exception):  # noqa: N818 - how a tune ends, not a mistake
-    """The baseline shows that speculation is not the answer.
-
-    Attributes:
-        plan: what is decided with that baseline.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__()
-        self.plan = plan
 
 
 class Session:
@@ -76,6 +64,7 @@ class Session:
         self.schedule: dict[str, Any] | None = None
         self.launches = 0
         self.proven = False
+        self._failures = 0
         self.findings: list[Finding] = []
         self._fixed = {"recipe": str(recipe), "recipe_sha256": digest, "wishes": dict(wishes)}
         self._began: float | None = None
@@ -179,7 +168,7 @@ class Session:
             if isinstance(action, Finish):
                 return action
             if isinstance(action, TrySchedule):
-                self._make_schedule()
+                make_schedule(self)
             else:
                 self._measure(action)
             self.save("running")
@@ -231,9 +220,13 @@ class Session:
             if page is not None:
                 self.evidence.write(f"metrics/{name}.prom", page)
             self.evidence.write(f"reports/{name}.json", report.to_json())
-            self._pin(action, started)
+            pin(self, action, started)
+        except EndpointError as error:
+            self._measured_badly(error, label)
+            return
         finally:
             stopped = self._stop()
+        self._failures = 0
         block = BlockRecord(
             index=number,
             role=action.role,
@@ -253,10 +246,30 @@ class Session:
         if block.tok_s is not None:
             self.tell("tune-event-measured", {"arm": label, "tok_s": block.tok_s})
         if action.role == "baseline":
-            self._look_at(report)
-        self._check_pair(block)
+            look_at_baseline(self, report)
+        check_pair(self, block)
         left = downtime(self.settings, done=self.progress.blocks, policy=self.policy)
         self.tell("tune-event-left", {"minutes": left.high / 60})
+
+    def _measured_badly(self, error: EndpointError, label: str) -> None:
+        """Let the block be measured once more; the second time in a row ends it, with what the log says.
+
+        Raises:
+            NotStarted: it was the second time.
+        """
+        from jetson_specdec.logs import diagnose
+        from jetson_specdec.server.running import read_log
+
+        self._failures += 1
+        assert self._server is not None
+        found = Finding.of("JSD991", arm=label, reason=str(error))
+        self._note_log(str(self._server.log_path))
+        if self._failures < 2:
+            self.findings.append(found)
+            return
+        said = diagnose(read_log(self._server.log_path))
+        told = () if said.cause == "none" else said.findings
+        raise NotStarted((found, *told), tuple(said.next_steps))
 
     def _start(self, action: Measure) -> tuple[Started, Plan] | None:
         """Start an arm; None where a larger k of the search does not start, which is an answer too."""
@@ -301,33 +314,9 @@ class Session:
             told = (cause,) if reached.outcome == "started_without" else ()
             raise NotStarted((*told, *reached.findings), reached.next_steps)
         if len(reached.tries) > 1:
-            self._adopt(reached)
+            adopt(self, reached)
         self.proven = True
         return reached.started, reached.plan
-
-    def _adopt(self, reached: LadderResult) -> None:
-        """Go on with what started: its configuration and the flags the ladder changed."""
-        assert reached.plan is not None
-        last = reached.tries[-1].setting
-        flags = dict(self.arms.flags)
-        for name, value in (
-            ("gpu-memory-utilization", last.utilization),
-            ("max-model-len", last.max_model_len),
-            ("max-num-seqs", last.max_num_seqs),
-        ):
-            if value is not None and value != getattr(reached.tries[0].setting, name.replace("-", "_"), value):
-                flags[name] = f"{value:g}" if isinstance(value, float) else str(value)
-        if last.utilization is not None and last.utilization != reached.tries[0].setting.utilization:
-            flags["gpu-memory-utilization"] = f"{last.utilization:g}"
-        config = dict(reached.plan.speculative_config or {})
-        self.arms = evolve(self.arms, config=config, flags=flags)
-        k = config.get("num_speculative_tokens")
-        if isinstance(k, int) and k < self.progress.start_k:
-            self.progress = evolve(self.progress, start_k=k, max_k=k)
-        shown = ", ".join(f"{name} {value}" for name, value in flags.items())
-        model = config.get("model")
-        setting = f"{model}, k = {k}" + (f", {shown}" if shown else "")
-        self.findings.append(Finding.of("JSD968", tries=len(reached.tries), setting=setting))
 
     def _record(self, tried: Try) -> None:
         if tried.started is None:
@@ -377,73 +366,14 @@ class Session:
         self._stop()
 
     def _stop(self) -> float:
-        server, self._server = self._server, None
+        server = self._server
         if server is None:
             return 0.0
         began = self.tools.clock()
         stopped = server.stop()
+        self._server = None  # only now: an interruption while stopping has to stop it again
         self.findings += stopped.findings
         return self.tools.clock() - began
-
-    # --- what follows from a block ------------------------------------------------------------------------------------
-
-    def _look_at(self, baseline: BenchReport) -> None:
-        """End it where the baseline says that decoding is too small a share of the time to gain from."""
-        from jetson_specdec.planning.decide import decide
-
-        if self.arms.plan.outcome == "already":
-            return
-        again = decide(evolve(self.arms.situation, baseline=baseline, policy=self.policy))
-        if again.outcome == "none" and again.has("ttft-bound"):
-            raise NothingToProve(again)
-
-    def _check_pair(self, block: BlockRecord) -> None:
-        if block.pair is None or block.variant != self.progress.variant:
-            return
-        both = usable_pairs(self.progress).get(block.pair)
-        if both is None:
-            return
-        alone = Gate(policy=self.policy).judge(*(self.evidence.report(each.report) for each in both))
-        if alone.outcome == "invalid":
-            variant = self.progress.variant
-            spoilt = (*self.progress.spoilt.get(variant, ()), block.pair)
-            self.progress = evolve(self.progress, spoilt={**self.progress.spoilt, variant: spoilt})
-            reason = alone.reasons[0].message if alone.reasons else None
-            self.findings.append(Finding.of("JSD965", pair=block.pair, reason=reason))
-            return
-        verdict = self.verdict()
-        if verdict is not None:
-            self.tell("tune-event-verdict", {"pairs": verdict.pairs, "outcome": verdict.outcome})
-
-    def _pin(self, action: Measure, started: Started) -> None:
-        """Take the pool of the first start with speculation for both arms."""
-        if not self.settings.pin_kv or action.role != "search" or self.arms.both:
-            return
-        tokens = kv_tokens(started.log_path)
-        if tokens is None:
-            self.findings.append(Finding.of("JSD978"))
-            self.progress = evolve(self.progress, baseline_counts=True)
-            self.settings = evolve(self.settings, pin_kv=False)
-            return
-        block = self.arms.situation.flags.get("block-size").value
-        blocks = tokens // (block if isinstance(block, int) and block > 0 else 16)
-        self.arms = evolve(self.arms, both={"num-gpu-blocks-override": str(blocks)})
-        self.findings.append(Finding.of("JSD969", tokens=tokens, blocks=blocks))
-
-    def _make_schedule(self) -> None:
-        from jetson_specdec.tune.batches import schedule_from
-
-        pairs = usable_pairs(self.progress)
-        reports = [(self.evidence.report(off.report), self.evidence.report(on.report)) for off, on in pairs.values()]
-        step = self.progress.step(self.policy)
-        assert step is not None
-        made = schedule_from(reports, step.k, self.arms.situation, self.policy)
-        self.progress = evolve(self.progress, schedule_tried=True)
-        if isinstance(made, Finding):
-            self.findings.append(made)
-            return
-        self.schedule = made
-        self.progress = evolve(self.progress, variant=1)
 
     def _opening(self) -> None:
         """Write down what this is about, once."""

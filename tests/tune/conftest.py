@@ -55,6 +55,7 @@ class Lab:
         self.on_bench = lambda number: None
         self.change = lambda report, number: report
         self.benches = 0
+        self.on_stop = []
         self.options = {}
         self.recipe = folder / "serve.sh"
         self.recipe.write_text(RECIPE)
@@ -102,6 +103,7 @@ class _Server:
         self.lab, self.plan, self.options = lab, plan, options
         self.address = Address(port=1)
         self.run_id = f"run{len(lab.launches)}"
+        self.log_path = Path(options.get("log_dir", "")) / f"{self.run_id}-{len(lab.launches) + 1}.log"
         self.base_url, self.root_url = "http://127.0.0.1:1/v1", "http://127.0.0.1:1"
         self.taken = False
 
@@ -114,7 +116,7 @@ class _Server:
         lab.launches.append(self.plan)
         self.taken = bool(lab.occupants) and self.options["replace"]
         fake = FakeVllm(list(self.plan.serve_args), truth=lab.truth, **(lab.fail(self, number) or {}))
-        log = Path(self.options["log_dir"]) / f"{self.run_id}-{number}.log"
+        log = self.log_path
         lab.now += 60
         try:
             fake.prepare()
@@ -134,6 +136,8 @@ class _Server:
         )  # fmt: skip
 
     def stop(self, *, put_back=False):
+        if self.lab.on_stop:
+            raise self.lab.on_stop.pop()
         self.lab.running = None
         self.lab.now += 5
         return Stopped(port_free=True, memory_back=True, available_bytes=None, seconds=5.0)

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 
 import pytest
 from attrs import evolve
 from jsonschema import Draft202012Validator
 
 from jetson_specdec import schemas
-from jetson_specdec.errors import DeclinedError, InTheWayError, OutputError, ReportError
+from jetson_specdec.errors import DeclinedError, EndpointError, InTheWayError, OutputError, ReportError
 from jetson_specdec.gate import Verdict
 from jetson_specdec.policy import Policy
 from jetson_specdec.server import Occupant
@@ -297,6 +299,60 @@ def test_a_board_that_may_not_is_refused_untouched(lab):
     assert here.launches == []
 
 
+def test_a_failed_measurement_is_repeated_once(lab):
+    here = lab(**GOOD)
+
+    def drop(number):
+        if number == 3:
+            raise EndpointError("JSE669", url="http://x", reason="connection refused")
+
+    here.on_bench = drop
+    result = here.tune()
+    assert result.outcome == "enable"
+    assert codes(result).count("JSD991") == 1
+
+
+def test_a_server_that_cannot_be_measured_ends_it(lab):
+    here = lab(**GOOD)
+    here.occupants = (OURS,)
+
+    def drop(number):
+        if number >= 3:
+            raise EndpointError("JSE669", url="http://x", reason="connection refused")
+
+    here.on_bench = drop
+    before = here.recipe.read_text()
+    result = here.tune()
+    assert (result.outcome, result.exit_code) == ("not_started", 15)
+    assert here.benches == 4
+    unharmed(here, before)
+
+
+def test_the_result_can_be_left_running(lab, tmp_path):
+    here = lab(**GOOD)
+    started = tmp_path / "started"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "vllm").write_text(f'#!/bin/sh\necho "$@" > {started}.part\nmv {started}.part {started}\n')
+    (tmp_path / "bin" / "vllm").chmod(0o755)
+    environ = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    here.occupants = (evolve(OURS, environ=environ, cwd=str(tmp_path)),)
+    result = here.tune(settings=TuneSettings(num_prompts=5, output_len=32, leave="result"))
+    assert result.outcome == "enable"
+    assert here.back == []
+    for _ in range(500):
+        if started.exists():
+            break
+        time.sleep(0.01)
+    assert f'"num_speculative_tokens":{result.k}' in started.read_text()
+
+
+def test_stopped_stays_stopped(lab):
+    here = lab(**GOOD)
+    here.occupants = (OURS,)
+    here.tune(settings=TuneSettings(num_prompts=5, output_len=32, leave="stopped"))
+    assert here.back == []
+
+
 # --- what is left when it breaks --------------------------------------------------------------------------------------
 
 
@@ -324,6 +380,15 @@ def test_an_interruption_anywhere(lab, at):
     assert again.outcome == "enable"
     unharmed(here, before)
     assert Evidence(here.folder / "evidence").damaged() == ()
+
+
+def test_an_interruption_while_stopping(lab):
+    here = lab(**GOOD)
+    here.occupants = (OURS,)
+    here.on_stop = [KeyboardInterrupt]
+    before = here.recipe.read_text()
+    assert here.tune().exit_code == 130
+    unharmed(here, before)
 
 
 @pytest.mark.parametrize("at", [1, 3, 6, 13, 21])
