@@ -185,7 +185,8 @@ def _whole(value: Any) -> int | None:
     """Return a whole number as pydantic reads it (`"3"`, `3.0` and 3 are equal), or None."""
     if isinstance(value, str):
         text = value.strip()
-        return int(text) if text.lstrip("+-").isascii() and text.lstrip("+-").isdigit() else None
+        digits = text.lstrip("+-")
+        return int(text) if digits.isascii() and digits.isdigit() and len(text) < 20 else None
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
     return int(value) if isinstance(value, int) else None

@@ -58,6 +58,12 @@ def _spelling(flags: ServeFlags) -> Iterator[Finding]:
             yield Finding.of("JSD240", flag=flag, suggestion=_bare(found.suggestion), where=_where(found))
         elif found.match == "unknown":
             yield Finding.of("JSD241", flag=flag, where=_where(found))
+        elif found.match == "retired" and found.accepted is False and flags.release and flags.release.version:
+            code = "JSD286" if found.replacement else "JSD287"
+            release, new = flags.release.version, found.replacement
+            yield Finding.of(
+                code, flag=flag, since=found.gone_since, release=release, replacement=new, where=_where(found)
+            )
         elif found.match == "retired" and found.replacement:
             yield Finding.of(
                 "JSD242", flag=flag, since=found.gone_since, replacement=found.replacement, where=_where(found)

@@ -319,12 +319,15 @@ def _typed(reading: Reading, convert: Any) -> Reading:
 
 def whole_number(name: str, text: str) -> int | None:
     """Return a flag's value as a whole number; None where vLLM would refuse it."""
+    number: int | None
     if INTEGERS.get(name, True):
-        return human_int(text, auto=name == "max-model-len")
-    try:
-        return int(text)
-    except ValueError:
-        return None
+        number = human_int(text, auto=name == "max-model-len")
+    else:
+        try:
+            number = int(text)
+        except ValueError:
+            return None
+    return number if number is not None and abs(number) < 2**63 else None
 
 
 def _fraction(text: str) -> float | None:

@@ -59,7 +59,7 @@ def _parse(text: str, path: str | None, environ: Mapping[str, str] | None) -> Re
         form="shell",
         path=path,
         commands=commands,
-        findings=recipe_findings(commands),
+        findings=recipe_findings(commands, text),
     )
 
 

@@ -20,7 +20,14 @@ MAX_LINES = 20
 
 _GLUE = re.compile("[\u00a0\u202f\u3000]")
 _SMART = re.compile("[\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb]")
-_ALTERNATIVE = re.compile(r"#[#\s]*(?:-{1,2}[A-Za-z]|command:|(?:sudo\s+)?docker\s+run\b|.*\bvllm\s+serve\b)")
+_ALTERNATIVE = re.compile(
+    r"#[#\s]*(?:-{1,2}[A-Za-z]|command:|(?:sudo\s+)?docker\s+run\s+(?:-|\S+[/:])"
+    # prose has `vllm serve` too: a flag, an id, or nothing but one more word behind it
+    r"|.*\bvllm\s+serve\s+(?:.*(?<=\s)-{1,2}[A-Za-z]|[\w.-]+/\S)"
+    r"|(?:\w+=\S*\s+)*vllm\s+serve\s+\S+[ \t]*\\?[ \t\r]*\Z)"
+)
+_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
+_WINDOWS = re.compile(r"\r\n")
 _CONTINUED = re.compile(r"\\\r?\n[ \t]*\Z")
 _NEXT_FLAG = re.compile(r"[^\n]*\n(?:[ \t]*#[^\n]*\n)*[ \t]*-{1,2}[A-Za-z]")
 _BROKEN_CONTINUATION = re.compile(r"\\[ \t]+(?:\r?\n|\Z)")
@@ -32,7 +39,7 @@ def blocked(found: Found, text: str) -> Finding | None:
     quoted = [layer for layer in found.script.layers if layer != "heredoc"]
     if len(quoted) > 1:
         return Finding.of("JSD205", line=line, layers=quoted)
-    broken = _broken_continuation(found, text)
+    broken = _broken_continuation(found, text) or _cut_by_comment(found, text)
     return broken[0] if broken else None
 
 
@@ -43,6 +50,20 @@ def _broken_continuation(found: Found, text: str) -> list[Finding]:
         if source[word.start : word.start + 1] == "\\" and _BROKEN_CONTINUATION.match(source, word.start):
             start, _ = found.script.to_root(word.start, word.end)
             return [Finding.of("JSD204", line=text.count("\n", 0, start) + 1)]
+    return []
+
+
+def _cut_by_comment(found: Found, text: str) -> list[Finding]:
+    """A comment behind a continued line ends the command: the options below it are lost."""
+    source, command = found.script.text, found.command
+    starts = [comment.start for comment in found.comments]
+    at = bisect_left(starts, command.end)
+    if at == len(starts) or starts[at] > found.following:
+        return []
+    between = source[command.end : starts[at]]
+    if _CONTINUED.search(between) and not between.strip(" \t\r\n\\") and _NEXT_FLAG.match(source, starts[at]):
+        start, _ = found.script.to_root(starts[at], found.comments[at].end)
+        return [Finding.of("JSD202", line=text.count("\n", 0, start) + 1)]
     return []
 
 
@@ -58,6 +79,7 @@ def command_findings(found: Found, args: Sequence[Arg], text: str) -> tuple[Find
     findings += [obstacle] if obstacle else []
     findings += _lost_quotes(args, text)
     findings += _glued(args, text)
+    findings += _invisible(args, text)
     smart = [arg for arg in args if arg.value is not None and _is_smart_quoted(arg.value)]
     if smart:
         findings.append(
@@ -72,6 +94,18 @@ def _glued(args: Sequence[Arg], text: str) -> list[Finding]:
     if not glued:
         return []
     return [Finding.of("JSD211", line=text.count("\n", 0, glued[0].start) + 1, words=[arg.raw for arg in glued])]
+
+
+def _invisible(args: Sequence[Arg], text: str) -> list[Finding]:
+    """Characters that nobody sees, copied along from a web page."""
+    import unicodedata
+
+    found = [(arg, sign) for arg in args if arg.value is not None for sign in _INVISIBLE.findall(arg.value)]
+    if not found:
+        return []
+    names = list(dict.fromkeys(f"U+{ord(sign):04X} {unicodedata.name(sign)}" for _, sign in found))
+    words = list(dict.fromkeys(_INVISIBLE.sub("", arg.raw) for arg, _ in found))
+    return [Finding.of("JSD213", line=text.count("\n", 0, found[0][0].start) + 1, signs=names, words=words)]
 
 
 def _is_smart_quoted(value: str) -> bool:
@@ -102,23 +136,18 @@ def _comments(found: Found, text: str) -> list[Finding]:
     starts = [comment.start for comment in found.comments]
     nearby = found.comments[bisect_left(starts, first) : bisect_right(starts, found.following)]
     near = [comment for comment in nearby if _ALTERNATIVE.match(source, comment.start, comment.end)]
-    findings: list[Finding] = []
-    for comment in nearby:
-        if comment.start < command.end:
-            continue
-        between = source[command.end : comment.start]
-        if _CONTINUED.search(between) and not between.strip(" \t\r\n\\") and _NEXT_FLAG.match(source, comment.start):
-            start, _ = found.script.to_root(comment.start, comment.end)
-            findings.append(Finding.of("JSD202", line=text.count("\n", 0, start) + 1))
-        break
-    if near:
-        lines = [text.count("\n", 0, found.script.to_root(one.start, one.end)[0]) + 1 for one in near[:MAX_LINES]]
-        findings.append(Finding.of("JSD201", lines=lines))
-    return findings
+    if not near:
+        return []
+    lines = [text.count("\n", 0, found.script.to_root(one.start, one.end)[0]) + 1 for one in near[:MAX_LINES]]
+    return [Finding.of("JSD201", lines=lines)]
 
 
-def recipe_findings(commands: Sequence[ServeCommand]) -> tuple[Finding, ...]:
+def recipe_findings(commands: Sequence[ServeCommand], text: str) -> tuple[Finding, ...]:
     """Return what is worth saying about a recipe as a whole."""
-    if len(commands) < 2:
-        return ()
-    return (Finding.of("JSD200", count=len(commands), lines=[command.line for command in commands]),)
+    findings: list[Finding] = []
+    if len(commands) > 1:
+        findings.append(Finding.of("JSD200", count=len(commands), lines=[command.line for command in commands]))
+    windows = _WINDOWS.search(text)
+    if windows:
+        findings.append(Finding.of("JSD212", line=text.count("\n", 0, windows.start()) + 1))
+    return tuple(findings)

@@ -104,6 +104,12 @@ def read_speculation(
     if source is None:
         return evolve(implicit, args=places.args, in_config=places.in_config) if implicit is not None else places
     found = _judge(flags, source, evolve(places, form=source.form, findings=tuple(notes)))
+    if found.state == "present":
+        wrong = _rejected(flags, found, implicit is not None)
+        # what is sure replaces what was a mere warning
+        told = any(one.topic == "unknown-spec-keys" for one in wrong)
+        kept = [one for one in found.findings if not (told and one.code == "JSD263")]
+        found = evolve(found, findings=(*kept, *wrong))
     if implicit is not None and found.state == "present":
         return _merged(found, implicit)
     return found
@@ -155,6 +161,30 @@ def _present(flags: ServeFlags, config: Mapping[str, Any], so_far: Speculation) 
         config=dict(config),
         findings=tuple(findings),
     )
+
+
+# What a repository that speculates by itself brings along, so that its absence is no fault.
+_BROUGHT_ALONG = ("JSD360", "JSD362")
+
+
+def _rejected(flags: ServeFlags, found: Speculation, implicit: bool) -> list[Finding]:
+    """Return why vLLM would not start with this configuration, where that is sure."""
+    from jetson_specdec.engine.core import EngineRelease
+    from jetson_specdec.engine.speculative import validate_config
+
+    if any(one.severity is Severity.BLOCKING for one in found.findings):
+        return []
+    release = flags.release or EngineRelease()
+    parallel = flags.tensor_parallel_size or 1
+    wrong = [
+        one
+        for one in validate_config(found.config or {}, release, target_tensor_parallel_size=parallel)
+        if one.severity is Severity.BLOCKING and not (implicit and one.code in _BROUGHT_ALONG)
+    ]
+    if release.version is None:
+        # keys and methods come and go with releases; a value that is none is wrong in all of them
+        wrong = [one for one in wrong if one.topic == "spec-config-invalid" and one.code != "JSD363"]
+    return wrong
 
 
 def _unknown_keys(flags: ServeFlags, config: Mapping[str, Any]) -> list[Finding]:
@@ -292,8 +322,8 @@ def _text(value: Any) -> str | None:
 
 
 def _count(value: Any) -> int | None:
-    if isinstance(value, str) and value.strip().isdecimal():
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
         return int(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
-        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 2**63 or value % 1:
+        return None  # NaN and the infinities are no count either
     return int(value)

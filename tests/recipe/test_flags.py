@@ -199,9 +199,25 @@ class TestSlips:
         assert not topics(flags, Severity.BLOCKING)
 
     def test_retired_flags_warn(self):
-        flags = read("a/b --disable-log-requests --swap-space 8", release=V032)
+        flags = read("a/b --use-v2-block-manager --swap-space 8")
         assert topics(flags) == ["retired-flags", "retired-flags"]
         assert not topics(flags, Severity.BLOCKING)
+
+    @pytest.mark.parametrize(
+        ("flag", "version", "blocks"),
+        [
+            ("--use-v2-block-manager", "0.30.0", True),
+            ("--disable-log-requests", "0.32.0", True),
+            ("--swap-space 8", "0.32.0", True),
+            ("--swap-space 8", "0.10.0", False),
+        ],
+    )
+    def test_retired_flags_stop_a_release_that_is_known_to_lack_them(self, flag, version, blocks):
+        release = EngineRelease(version=version, candidates=(version,), distribution="upstream", source="named")
+        flags = read(f"a/b {flag}", release=release)
+        assert topics(flags, Severity.BLOCKING) == (["retired-flags"] if blocks else [])
+        if blocks:
+            assert version in flags.findings[0].message
 
     def test_a_stray_word(self):
         flags = read("a/b c/d")

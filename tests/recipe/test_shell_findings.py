@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from jetson_specdec import messages
-from jetson_specdec.findings import Finding
+from jetson_specdec.findings import Finding, Severity
+from jetson_specdec.planner import Planner
 from jetson_specdec.recipe.shell import parse_shell
 
 
@@ -103,9 +104,74 @@ def test_a_comment_that_cuts_the_command() -> None:
     command = parse_shell(text).commands[0]
     assert [arg.value for arg in command.args] == ["m", "--a", "1"]
     assert [(one.code, one.values.get("line", one.values.get("lines"))) for one in command.findings] == [
-        ("JSD202", 3),
         ("JSD201", [3]),
+        ("JSD202", 3),
     ]
+    assert command.blocked is not None
+    assert command.blocked.severity is Severity.BLOCKING
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "vllm serve m \\\n  --a 1\n  # --b 2 \\\n",  # behind the last argument
+        "vllm serve m \\\n  --a 1 \\\n\n# --b 2\n",  # an empty line ends it
+        "vllm serve m \\\n  --a 1 \\\n  # last one\n",  # nothing is lost
+        "vllm serve m --a 1 # --b 2 \\\n",
+    ],
+)
+def test_a_comment_behind_the_command_cuts_nothing(text: str) -> None:
+    assert parse_shell(text).commands[0].blocked is None
+
+
+def test_a_cut_command_is_refused_with_what_to_repair() -> None:
+    text = "vllm serve Qwen/Qwen3-8B \\\n  --port 1 \\\n  # --max-num-seqs 8 \\\n  --seed 1\n"
+    plan = Planner().plan(text, device="thor-t5000", l4t="38.4.0")
+    assert plan.outcome == "refuse"
+    assert plan.recipe.before == plan.recipe.after
+    assert "Move the comment" in next(one.message for one in plan.findings if one.code == "JSD202")
+
+
+@pytest.mark.parametrize(
+    ("comment", "counts"),
+    [
+        ("# vllm serve is slow on Thor, see docs", False),
+        ("# then vllm serve starts", False),
+        ("# docker run needs the nvidia runtime", False),
+        ("# - a list item", False),
+        ("# vllm serve org/other", True),
+        ("# vllm serve $MODEL --port 1", True),
+        ("# X=1 vllm serve other \\", True),
+        ("# docker run --rm vllm/vllm-openai m", True),
+        ("#   --port 1", True),
+    ],
+)
+def test_prose_is_no_alternative(comment: str, counts: bool) -> None:
+    found = topics(f"{comment}\nvllm serve m\n{comment}\n")
+    assert found == ([("JSD201", "commented-alternatives")] if counts else [])
+
+
+def test_windows_line_ends_are_told_and_kept() -> None:
+    text = "vllm serve Qwen/Qwen3-8B \\\r\n  --gpu-memory-utilization 0.6 \\\r\n  --port 8000\r\n"
+    (finding,) = parse_shell(text).findings
+    assert (finding.code, finding.topic, finding.severity) == ("JSD212", "quoting-broken", Severity.WARNING)
+    assert "dos2unix" in finding.message
+    plan = Planner().plan(text, device="thor-t5000", l4t="38.4.0")
+    assert plan.outcome == "eagle3"
+    assert plan.recipe.after.count("\r\n") == plan.recipe.after.count("\n") > 3
+
+
+@pytest.mark.parametrize("sign", ["\u200b", "\ufeff", "\u2060", "\u00ad", "\u200e"])
+@pytest.mark.parametrize("place", ["{}--gpu-memory-utilization 0.6", "--gpu-memory{}-utilization 0.6", "--port 8{}0"])
+def test_invisible_characters_are_named(sign: str, place: str) -> None:
+    found = [one for one in findings(f"vllm serve m {place.format(sign)}\n") if one.topic == "typography"]
+    assert [one.severity for one in found] == [Severity.BLOCKING]
+    assert f"U+{ord(sign):04X}" in found[0].message
+    assert sign not in found[0].message
+
+
+def test_joined_emoji_are_ordinary_text() -> None:
+    assert topics("vllm serve m --served-model-name \U0001f468\u200d\U0001f4bb\n") == []
 
 
 def test_an_image_whose_name_says_nothing() -> None:

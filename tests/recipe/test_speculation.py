@@ -203,9 +203,51 @@ class TestFindings:
 
     @pytest.mark.parametrize("release", [V032, None])
     def test_keys_that_are_gone(self, release):
-        found = read('a/b -sc \'{"method":"eagle3","model":"x","disable_by_batch_size":8}\'', release=release)
+        config = '{"method":"eagle3","model":"x","num_speculative_tokens":3,"disable_by_batch_size":8}'
+        found = read(f"a/b -sc '{config}'", release=release)
         assert topics(found) == ["unknown-spec-keys"]
+        assert topics(found, Severity.BLOCKING) == ([] if release is None else ["unknown-spec-keys"])
         assert "disable_by_batch_size" in found.findings[0].message
+
+    @pytest.mark.parametrize("k", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 400, f'"{"9" * 5000}"', "[]", "{}"])
+    @pytest.mark.parametrize("release", [V032, None])
+    def test_no_json_value_is_too_odd(self, k, release):
+        config = f'{{"method":"eagle3","model":"x","num_speculative_tokens":{k}}}'
+        found = read(f"a/b -sc '{config}'", release=release)
+        assert found.num_speculative_tokens is None
+        assert topics(found, Severity.BLOCKING) == ([] if k.isdigit() else ["spec-config-invalid"])
+
+    @pytest.mark.parametrize(
+        "config",
+        [
+            '{"method":"eagle3","model":"x/y","num_speculative_tokens":0}',
+            '{"method":"eagle3","model":"x/y","num_speculative_tokens":-1}',
+            '{"method":"eagle3","model":"x/y","num_speculative_tokens":2.5}',
+            '{"method":"eagle3","model":"x/y","num_speculative_tokens":"many"}',
+            '{"method":"eagle3","model":"x/y"}',
+            '{"method":"eagle3","num_speculative_tokens":3}',
+            '{"method":"draft_model","num_speculative_tokens":3}',
+            '{"method":"ngram"}',
+            '{"method":"eagle3","model":7,"num_speculative_tokens":3}',
+            '{"method":"eagle3","model":"x/y","num_speculative_tokens":3,"draft_tensor_parallel_size":0}',
+        ],
+    )
+    @pytest.mark.parametrize("release", [V032, None])
+    def test_what_no_release_would_start_with(self, config, release):
+        found = read(f"a/b -sc '{config}'", release=release)
+        assert set(topics(found, Severity.BLOCKING)) == {"spec-config-invalid"}
+
+    @pytest.mark.parametrize(
+        "config",
+        [
+            '{"method":"eagle3","model":"x/y","num_speculative_tokens":3.0}',
+            '{"method":"eagle3","model":"x/y","num_speculative_tokens":"3"}',
+            '{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":4}',
+            '{"method":"mlp_speculator","model":"./x","num_speculative_tokens":3,"disable_logprobs":false}',
+        ],
+    )
+    def test_what_some_release_starts_with(self, config):
+        assert topics(read(f"a/b -sc '{config}'", release=None), Severity.BLOCKING) == []
 
 
 @pytest.mark.parametrize(
