@@ -80,7 +80,7 @@ class RoundCost:
         basis: what it rests on.
         terms: parts, for showing.
         confidence: `high`, `medium`, `low`, or `unknown`.
-        missing: words for what is not known: `target-size`, `draft-size`, `bandwidth`, `constants`.
+        missing: words for what is not known: `target-size`, `draft-size`, `target-kv`, `bandwidth`, `constants`.
         draft_ratio: bytes a drafter pass reads ÷ bytes the target's pass reads, or None.
         draft_ratio_bf16: the same with the target's weights in 16 bits, or None.
         moe: whether the target is a mixture of experts.

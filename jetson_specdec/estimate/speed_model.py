@@ -59,6 +59,7 @@ class _Corner:
     spread: float
     target_bytes: float
     draft_bytes: float
+    draft_kv: float
     context: float
 
 
@@ -67,7 +68,9 @@ class _Setup:
     """What is known exactly."""
 
     target: PassReads
+    target_kv: int
     draft: PassReads | None
+    draft_kv: Span
     peak: float | None
     batch: int
     passes: tuple[int, ...]
@@ -82,8 +85,7 @@ class _Setup:
         return span.low + share * (span.high - span.low)
 
     def target_pass(self, batch: int, each: int, corner: _Corner, rate: float) -> float:
-        kept = (self.target.kv_bytes_per_token or 0) * corner.context * batch
-        read = self.weights(batch * each, corner) + kept
+        read = self.weights(batch * each, corner) + self.target_kv * corner.context * batch
         products = 2 * self.target.parameters.mid * batch * each
         return _combine(read / rate, products / corner.products, corner.overlap) + corner.step_s
 
@@ -92,7 +94,7 @@ class _Setup:
             return 0.0
         fixed = self.draft.fixed_bytes
         read = fixed.low + corner.draft_bytes * (fixed.high - fixed.low)
-        read += (self.draft.kv_bytes_per_token or 0) * corner.context * self.batch
+        read += corner.draft_kv * corner.context * self.batch
         products = 2 * self.draft.parameters.mid * self.batch
         return _combine(read / rate, products / corner.products, corner.overlap) + corner.draft_s
 
@@ -107,8 +109,7 @@ def _settle(setup: _Setup, corner: _Corner) -> tuple[_Corner, float]:
         return corner, (setup.peak or 0.0) * corner.efficiency
     corner = attrs.evolve(corner, step_s=min(corner.step_s, setup.plain * _MOST_OVERHEAD))
     batch = setup.plain_batch
-    kept = (setup.target.kv_bytes_per_token or 0) * corner.context * batch
-    read = setup.weights(batch, corner) + kept
+    read = setup.weights(batch, corner) + setup.target_kv * corner.context * batch
     left = setup.plain - corner.step_s
     if not corner.overlap:
         left -= min(2 * setup.target.parameters.mid * batch / corner.products, left * _MOST_OVERHEAD)
@@ -141,6 +142,7 @@ def _corners(constants: SpeedConstants, compute: Span, setup: _Setup, context: S
         "spread": (0.0, 1.0) if setup.target.moe else (0.0,),
         "target_bytes": (0.0, 1.0) if target_open else (0.0,),
         "draft_bytes": (0.0, 1.0) if draft_open else (0.0,),
+        "draft_kv": setup.draft_kv.ends() if context.high > 0 else (0.0,),
         "context": context.ends(),
     }
     # Fast products hide behind the reading, slow ones add to it.
@@ -201,18 +203,21 @@ def round_cost(
     needs_draft = drafter_passes(method, k, parallel=parallel) > 0
     plain_batch = calibration.nearest(batch) if calibration is not None else None
     peak = None if board.bandwidth_gb_s is None else board.bandwidth_gb_s * 1e9
+    context = _DEFAULT_CONTEXT if context_tokens is None else Span.exact(float(context_tokens))
+    kept = 0 if reads is None or context.high <= 0 else reads.kv_bytes_per_token
     missing = [
         word
         for word, absent in (
             ("target-size", reads is None),
             ("draft-size", needs_draft and drafts is None),
+            ("target-kv", kept is None),
             ("bandwidth", peak is None and plain_batch is None),
             ("constants", constants is None),
         )
         if absent
     ]
     compute = None if constants is None or reads is None else constants.compute(reads.precision)
-    if missing or reads is None or constants is None or compute is None:
+    if missing or reads is None or kept is None or constants is None or compute is None:
         missing = missing or ["constants"]
         finding = Finding.of("JSD434", missing=missing, family=board.family)
         ratio, full = _ratios(reads, drafts)
@@ -226,7 +231,9 @@ def round_cost(
         plain_batch = batch
     setup = _Setup(
         target=reads,
+        target_kv=kept,
         draft=drafts if needs_draft else None,
+        draft_kv=_draft_kv(drafts, kept),
         peak=peak,
         batch=batch,
         passes=tuple(drafter_passes(method, each, parallel=parallel) for each in range(1, k + 1)),
@@ -235,8 +242,15 @@ def round_cost(
         plain_batch=plain_batch or batch,
         plain_measured=calibration is not None and batch in calibration.plain,
     )
-    context = _DEFAULT_CONTEXT if context_tokens is None else Span.exact(float(context_tokens))
     return _answer(setup, constants, compute, context, moe)
+
+
+def _draft_kv(draft: PassReads | None, target_kv: int) -> Span:
+    """Return what a token keeps in the drafter: where that is not known, anything up to what it keeps in the target."""
+    if draft is None:
+        return Span.exact(0.0)
+    known = draft.kv_bytes_per_token
+    return Span(0.0, float(target_kv)) if known is None else Span.exact(float(known))
 
 
 def _answer(setup: _Setup, constants: SpeedConstants, compute: Span, context: Span, moe: bool) -> RoundCost:
@@ -249,6 +263,8 @@ def _answer(setup: _Setup, constants: SpeedConstants, compute: Span, context: Sp
     elif setup.peak is not None and min(rate for _, _, rate in found) > setup.peak * _IMPLAUSIBLE:
         fastest = setup.target.weights(setup.plain_batch).low / setup.peak
         findings.append(Finding.of("JSD432", tpot_ms=setup.plain * 1e3, fastest_ms=fastest * 1e3))
+    if setup.draft is not None and setup.draft.kv_bytes_per_token is None and context.high > 0:
+        findings.append(Finding.of("JSD446", most=setup.target_kv))
     if moe:
         findings.append(Finding.of("JSD435", tokens=setup.batch * setup.positions[-1]))
     ratio, full = _ratios(setup.target, setup.draft)

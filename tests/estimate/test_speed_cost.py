@@ -56,7 +56,8 @@ def llama(precision):
 def test_by_hand():
     """10 GB at half of 200 GB/s take 100 ms; 5 · 10⁹ parameters · 2 at 100 TFLOPS take 0.1 ms a position."""
     cost = round_cost(
-        dense(), Head(id="h", target="t", resident_bytes=1_000_000_000), Board(bandwidth_gb_s=200.0), 2,
+        dense(), Head(id="h", target="t", resident_bytes=1_000_000_000, kv_bytes_per_token=0),
+        Board(bandwidth_gb_s=200.0), 2,
         context_tokens=1000, constants=EXACT,
     )  # fmt: skip
     kept = 1000 * 100_000 / 100e9
@@ -181,6 +182,22 @@ def test_unknown_stays_unknown(target, draft, board, missing):
     assert cost.relative(1) is None
     assert cost.plain is None
     assert [f.code for f in cost.findings] == ["JSD434"]
+
+
+def test_a_context_of_unknown_keys_and_values():
+    """Where the target's are not known there is no answer; the drafter's are a range up to the target's."""
+    head = Head(id="h", target="x", resident_bytes=1_000_000_000)
+    nameless = ModelProfile(weight_bytes=10_000_000_000, weight_bytes_active=10_000_000_000, precision="bf16")
+    board = Board(bandwidth_gb_s=200.0)
+    unknown = round_cost(nameless, head, board, 2, constants=EXACT, context_tokens=1000)
+    assert (unknown.state, unknown.missing) == ("unknown", ("target-kv",))
+    assert round_cost(nameless, head, board, 2, constants=EXACT, context_tokens=0).state == "known"
+
+    found = round_cost(dense(), head, board, 2, constants=EXACT, context_tokens=1000)
+    assert [finding.code for finding in found.findings if finding.code == "JSD446"] == ["JSD446"]
+    # A step of 100 + 1 + 2 ms, two passes of 10 + 1 ms, 3 ms a round; 100 KB for each of 1000 tokens are 1 ms a pass.
+    assert found.seconds(2).low == pytest.approx(0.103 + 2 * 0.011 + 0.003)
+    assert found.seconds(2).high == pytest.approx(0.103 + 2 * 0.012 + 0.003)
 
 
 def test_mixture_of_experts_from_its_config():

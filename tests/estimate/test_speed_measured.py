@@ -124,7 +124,11 @@ def predictions():
             continue
         target, record = profile(row["text_model"], row["precision"])
         size = round(data["head_bf16_bytes"][row["model"]] * SCALED[row["precision"]])
-        draft = ModelProfile(weight_bytes=size, weight_bytes_active=size, precision=row["precision"])
+        one_layer = target.kv_bytes_bf16 // target.layers
+        draft = ModelProfile(
+            weight_bytes=size, weight_bytes_active=size, precision=row["precision"], dtype="bf16",
+            kv_bytes_bf16=one_layer,
+        )  # fmt: skip
         plain = calibrate(baseline_tpot_ms=1e3 * row["batch"] / row["plain_tok_s"], batch=row["batch"])
         gains = []
         for calibration in (plain, None):
