@@ -27,6 +27,8 @@ _ALTERNATIVE = re.compile(
     r"|(?:\w+=\S*\s+)*vllm\s+serve\s+\S+[ \t]*\\?[ \t\r]*\Z)"
 )
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
+_PROMPT = re.compile(r"[$%][ \t]|\S+@\S+[$#][ \t]")
+_AT_LINE_START = re.compile(r"\n[ \t]*\Z")
 _WINDOWS = re.compile(r"\r\n")
 _CONTINUED = re.compile(r"\\\r?\n[ \t]*\Z")
 _NEXT_FLAG = re.compile(r"[^\n]*\n(?:[ \t]*#[^\n]*\n)*[ \t]*-{1,2}[A-Za-z]")
@@ -39,7 +41,7 @@ def blocked(found: Found, text: str) -> Finding | None:
     quoted = [layer for layer in found.script.layers if layer != "heredoc"]
     if len(quoted) > 1:
         return Finding.of("JSD205", line=line, layers=quoted)
-    broken = _broken_continuation(found, text) or _cut_by_comment(found, text)
+    broken = _broken_continuation(found, text) or _cut_by_comment(found, text) or _pasted_prompt(found, text)
     return broken[0] if broken else None
 
 
@@ -50,6 +52,20 @@ def _broken_continuation(found: Found, text: str) -> list[Finding]:
         if source[word.start : word.start + 1] == "\\" and _BROKEN_CONTINUATION.match(source, word.start):
             start, _ = found.script.to_root(word.start, word.end)
             return [Finding.of("JSD204", line=text.count("\n", 0, start) + 1)]
+    return []
+
+
+def _pasted_prompt(found: Found, text: str) -> list[Finding]:
+    """The `> ` that a terminal shows in front of a continued line, copied along: for the shell a redirection."""
+    source, command = found.script.text, found.command
+    prompted = bool(_PROMPT.match(source, command.start))
+    for one in command.redirects:
+        if one.op != ">" or one.target is None or not _AT_LINE_START.search(source[max(0, one.start - 80) : one.start]):
+            continue
+        target = source[one.target.start : one.target.end]
+        if target.startswith("-") or prompted:
+            start, _ = found.script.to_root(one.start, one.end)
+            return [Finding.of("JSD214", line=text.count("\n", 0, start) + 1, word=target)]
     return []
 
 

@@ -20,6 +20,8 @@ Kind = Literal["serve", "script", "stdin", "container", "none"]
 
 _PAIR = re.compile(r"([A-Za-z_]\w*)=")
 _PYTHON = re.compile(r"python[\d.]*\Z|pypy3?\Z")
+_VLLM = re.compile(r"vllm(?:\[[\w.,-]*\])?(?:(?:@|[=~><!]=).*)?\Z")
+"""`vllm`, or as uvx and pipx take it: `vllm@0.20.1`, `vllm[flashinfer]==0.20.1`."""
 _API_MODULE = re.compile(r"vllm\.entrypoints\.(?:\w+\.)*api_server(?:\.\w+)*\Z")
 _API_FILE = re.compile(r"(?:^|/)vllm/entrypoints/(?:\w+/)*api_server\.py\Z")
 _KEYS = frozenset({"Enter", "C-m", "C-j", "KPEnter"})
@@ -145,7 +147,7 @@ def _program(
     shown = [one.shown(text) for one in fields[at : at + 3]]
     second = shown[1] if len(shown) > 1 else ""
     engines = table["engines"]
-    if name == "vllm" and second == "serve":
+    if second == "serve" and _VLLM.match(name):
         return _serve(fields, at, at + 2, launch, "vllm_serve")
     if name in engines["programs"]:
         return _serve(fields, at, at + 1, launch, "other", engines["programs"][name])

@@ -161,6 +161,30 @@ def test_windows_line_ends_are_told_and_kept() -> None:
     assert plan.recipe.after.count("\r\n") == plan.recipe.after.count("\n") > 3
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("$ vllm serve m \\\n> --port 1\n", 2),
+        ("vllm serve m \\\n  --a 1 \\\n> --port 1 \\\n> --b 2\n", 3),
+        ("```console\n$ vllm serve \\\n> org/m\n```\n", 3),
+        ("bob@thor:~$ vllm serve m \\\n> --port 1\n", 2),
+        ("$ docker run vllm/vllm-openai m \\\n>   --port 1\n", 2),
+    ],
+)
+def test_the_prompt_of_a_continued_line_is_no_redirection(text: str, line: int) -> None:
+    blocked = parse_shell(text).commands[0].blocked
+    assert blocked is not None
+    assert (blocked.code, blocked.values["line"], blocked.severity) == ("JSD214", line, Severity.BLOCKING)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["vllm serve m \\\n  > log.txt\n", "vllm serve m > log\n", "$ vllm serve m >> log 2>&1\n", "vllm serve m 2> e\n"],
+)
+def test_a_redirection_is_one(text: str) -> None:
+    assert parse_shell(text).commands[0].blocked is None
+
+
 @pytest.mark.parametrize("sign", ["\u200b", "\ufeff", "\u2060", "\u00ad", "\u200e"])
 @pytest.mark.parametrize("place", ["{}--gpu-memory-utilization 0.6", "--gpu-memory{}-utilization 0.6", "--port 8{}0"])
 def test_invisible_characters_are_named(sign: str, place: str) -> None:
