@@ -6,9 +6,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -181,6 +183,7 @@ class Board:
         self.folder = folder
         self.port = free_port()
         self.started = []
+        self.socket = None
         self.recipe = folder / "serve.sh"
         self.recipe.write_text(RECIPE.replace("8391", str(self.port)).replace("seqs 16", "seqs 4"))
         self.state = folder / "state"
@@ -202,7 +205,7 @@ class Board:
         self.fake()
 
     def fake(self, **truth):
-        known = {"time_scale": 0.02, "step_ms": 30, "draft_ms": 1.0, "verify_ms": 0.05, "acceptance": [0.8, 0.7, 0.6]}
+        known = {"time_scale": 0.1, "step_ms": 80, "draft_ms": 0.5, "verify_ms": 0.05, "acceptance": [0.9, 0.8, 0.7]}
         self.environ["JETSON_SPECDEC_FAKE"] = json.dumps({**known, **truth})
 
     def words(self, *more):
@@ -235,6 +238,33 @@ class Board:
         self.started.append(old)
         until(self.answers)
         return old
+
+    def daemon(self):
+        """Start the stand-in for the Docker daemon."""
+        folder = Path(tempfile.mkdtemp(prefix="fd"))  # a socket's path has to be short
+        script = self.folder / "bin" / "docker"
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} -m jetson_specdec.testing.fake_docker "$@"\n')
+        script.chmod(0o755)
+        self.environ["JETSON_SPECDEC_FAKE_DAEMON"] = str(folder)
+        made = subprocess.Popen(
+            [sys.executable, "-m", "jetson_specdec.testing.fake_daemon", str(folder)], env=self.environ
+        )
+        until(lambda: (folder / "socket").exists())
+        self.started.append(made)
+        self.socket = folder
+        return made
+
+    def ask(self, **request):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(f"{self.socket}/socket")
+            with client.makefile("rw") as stream:
+                stream.write(json.dumps(request) + "\n")
+                stream.flush()
+                return json.loads(stream.readline())
+
+    def docker(self, *words):
+        done = subprocess.run(["docker", *words], env=self.environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
     def answers(self):
         with socket.socket() as probe:
@@ -277,11 +307,15 @@ class Board:
             if one.poll() is None and one.stdout is not None:
                 one.kill()
                 one.communicate(timeout=30)
+        if self.socket is not None:
+            self.ask(do="shutdown")
         for pid in self.servers():
             with contextlib.suppress(OSError):
                 os.kill(pid, 9)
         for one in self.started:
             one.wait(30)
+        if self.socket is not None:
+            shutil.rmtree(self.socket)
 
 
 @pytest.fixture
