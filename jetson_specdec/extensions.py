@@ -96,7 +96,7 @@ def load_policy(path: str | Path | None) -> Policy:
         raise PolicyError("JSE006", path=str(path), format="TOML", reason=str(error)) from error
     table = data.get("policy", data)
     if not isinstance(table, dict):
-        raise PolicyError("JSE006", path=str(path), format="TOML policy", reason="[policy] must be a table")
+        raise PolicyError("JSE010", path=str(path))
     return Policy.from_mapping(table, where=str(path))
 
 

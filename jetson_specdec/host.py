@@ -302,7 +302,7 @@ def _load_commands(path: Path) -> tuple[CommandResult, ...]:
             if item["argv"]
         )
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise DeviceError("JSE111", path=str(path), reason="not a list of {argv, stdout, exit_code}") from error
+        raise DeviceError("JSE118", path=str(path)) from error
 
 
 def _load_environ(path: Path) -> Mapping[str, str]:
@@ -310,5 +310,5 @@ def _load_environ(path: Path) -> Mapping[str, str]:
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise DeviceError("JSE111", path=str(path), reason="not an object of names and values")
+        raise DeviceError("JSE119", path=str(path))
     return {str(name): str(value) for name, value in data.items()}

@@ -181,10 +181,10 @@ def bench(
 
 def _address(url: str | None, base_url: str | None, *, fake: bool) -> str:
     if url is not None and base_url is not None:
-        raise OptionError("JSE505", option="--base-url", value=base_url, reason="the address is given twice")
+        raise OptionError("JSE693")
     address = url if url is not None else base_url
     if fake and address is not None:
-        raise OptionError("JSE505", option="--fake", value=True, reason="a simulated server has no address")
+        raise OptionError("JSE694")
     address = DEFAULT_URL if address is None else address
     try:
         parts = urlsplit(address if "://" in address else f"http://{address}")
@@ -201,11 +201,11 @@ def _writable(out: Path | None, *, force: bool) -> None:
     if out is None:
         return
     if out.is_dir():
-        raise OptionError("JSE505", option="--out", value=str(out), reason="it is a folder; name a file")
+        raise OptionError("JSE695", path=str(out))
     if out.exists() and not force:
-        raise OptionError("JSE505", option="--out", value=str(out), reason="it exists already (--force replaces it)")
+        raise OptionError("JSE696", path=str(out))
     if not os.access(out.absolute().parent, os.W_OK):
-        raise OptionError("JSE505", option="--out", value=str(out), reason="its folder is missing or not writable")
+        raise OptionError("JSE697", path=str(out))
 
 
 def _served(recipe: str | None, command: int | None) -> Served | None:
@@ -214,7 +214,7 @@ def _served(recipe: str | None, command: int | None) -> Served | None:
 
     if recipe is None:
         if command is not None:
-            raise OptionError("JSE505", option="--command", value=command, reason="needs --recipe")
+            raise OptionError("JSE698", index=command)
         return None
     loaded = load_recipe("-", text=read_stdin()) if recipe == "-" else load_recipe(Path(recipe))
     return served_by(loaded, command=command)
@@ -231,8 +231,7 @@ def _numbers(values: list[str] | None) -> tuple[int, ...]:
     try:
         return tuple(int(word) for word in _words(values))
     except ValueError as error:
-        reason = "whole numbers, such as 1,8"
-        raise OptionError("JSE505", option="--concurrency", value=",".join(values), reason=reason) from error
+        raise OptionError("JSE699", value=",".join(values)) from error
 
 
 def _prompts(source: str | None, categories: list[str]) -> PromptSet | str:
@@ -240,7 +239,7 @@ def _prompts(source: str | None, categories: list[str]) -> PromptSet | str:
 
     if source == "random":
         if categories:
-            raise OptionError("JSE505", option="--category", value=categories[0], reason="random prompts have none")
+            raise OptionError("JSE640", category=categories[0])
         return source
     found = own_prompts() if source is None else load_prompts(Path(source))
     for category in categories:
@@ -260,7 +259,7 @@ def _key(name: str | None) -> str | None:
 
 def _verify(ca: Path | None, *, insecure: bool) -> bool | str:
     if insecure and ca is not None:
-        raise OptionError("JSE505", option="--insecure", value=True, reason="excludes --ca")
+        raise OptionError("JSE641")
     return str(ca) if ca is not None else not insecure
 
 

@@ -60,12 +60,7 @@ def catalog(
     found = _targets(known) if target is None else _one(known, target)
     if target is not None and (device or recorded or fit):
         if gpu_memory_utilization is not None and not 0 < gpu_memory_utilization <= 1:
-            raise OptionError(
-                "JSE505",
-                option="--gpu-memory-utilization",
-                value=gpu_memory_utilization,
-                reason="not above 0 and up to 1",
-            )
+            raise OptionError("JSE524", value=gpu_memory_utilization)
         _, where = board(device=device, l4t=l4t, audit=None, recorded=recorded)
         found |= _fit(
             known,

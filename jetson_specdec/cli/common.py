@@ -59,7 +59,7 @@ def read_audit(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise OptionError("JSE006", path=str(path), format="JSON", reason=str(error)) from error
     if not isinstance(data, dict):
-        raise OptionError("JSE006", path=str(path), format="audit JSON", reason="it must be an object")
+        raise OptionError("JSE519", path=str(path))
     return data
 
 
@@ -79,7 +79,7 @@ def board(*, device: str | None, l4t: str | None, audit: Path | None, recorded: 
 
     named = [name for name, value in (("--device", device), ("--audit", audit), ("--recorded", recorded)) if value]
     if len(named) > 1:
-        raise OptionError("JSE505", option=named[0], value=device or str(audit), reason=f"excludes {named[1]}")
+        raise OptionError("JSE518", option=named[0], other=named[1])
     host = open_host(recorded)
     return host, detect(host, named=device, l4t=l4t, audit=read_audit(audit) if audit else None)
 

@@ -62,9 +62,9 @@ def _empty_folder(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         used = any(out.iterdir())
     except OSError as error:
-        raise OptionError("JSE505", option="--out", value=str(out), reason=error.strerror or str(error)) from error
+        raise OptionError("JSE520", path=str(out), reason=error.strerror or str(error)) from error
     if used:
-        raise OptionError("JSE505", option="--out", value=str(out), reason="the folder is not empty")
+        raise OptionError("JSE521", path=str(out))
 
 
 def _save(made: Demo, out: Path) -> None:

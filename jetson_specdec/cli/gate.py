@@ -63,7 +63,7 @@ def gate(
 def _arms(reports: tuple[str, ...], before: list[str], after: list[str]) -> tuple[list[str], list[str]]:
     if reports and (before or after):
         option = "--before" if before else "--after"
-        raise OptionError("JSE505", option=option, value=(before or after)[0], reason="excludes reports in pairs")
+        raise OptionError("JSE642", option=option)
     if len(reports) % 2:
         raise OptionError("JSE691", count=len(reports))
     return ([*reports[::2]], [*reports[1::2]]) if reports else (before, after)

@@ -157,10 +157,10 @@ def _write(made: Plan, out: Path, *, force: bool) -> None:
         note(f"jetson-specdec: wrote {out}")
         return
     if out.exists() and not out.is_dir():
-        raise OptionError("JSE505", option="--write", value=str(out), reason="several files change: name a directory")
+        raise OptionError("JSE522", path=str(out))
     names = [Path(change.path or "recipe.sh").name for change in changes]
     if not force and any((out / name).exists() for name in names):
-        raise OptionError("JSE505", option="--write", value=str(out), reason="it holds files of these names already")
+        raise OptionError("JSE523", path=str(out))
     out.mkdir(parents=True, exist_ok=True)
     for name, change in zip(names, changes, strict=True):
         write_atomic(out / name, change.after, overwrite=force)

@@ -157,7 +157,7 @@ class Verdict:
             raise ReportError("JSE608", version=version, known=SCHEMA_VERSION)
         said = {finding.message: finding for finding in reversed(verdict.findings)}
         if not all(text in said for text in texts):
-            raise ReportError("JSE617", reason="a reason that is not among the findings")
+            raise ReportError("JSE623")
         return evolve(verdict, reasons=tuple(said[text] for text in texts))
 
     @staticmethod

@@ -143,9 +143,9 @@ def _load(path_or_text: str | Path) -> tuple[str, str]:
         reason = getattr(error, "strerror", None) or str(error)
         raise ReportError("JSE601", where=str(path_or_text)[:200], reason=reason) from error
     if len(content) > MAX_REPORT_BYTES:
-        raise ReportError("JSE601", where=str(path), reason=f"larger than {MAX_REPORT_BYTES} bytes")
+        raise ReportError("JSE618", where=str(path), most=MAX_REPORT_BYTES)
     if not content.strip():
-        raise ReportError("JSE601", where=str(path), reason="it is empty")
+        raise ReportError("JSE619", where=str(path))
     # Tools redirect under many locales; figures are ASCII in all of them.
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     return content.decode(encoding, errors="replace"), str(path)

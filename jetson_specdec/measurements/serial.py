@@ -61,7 +61,7 @@ def from_json(data: Any) -> BenchReport:
         except ValueError as error:
             raise ReportError("JSE603", where="report", reason=str(error)) from error
     if not isinstance(data, Mapping) or "schema_version" not in data:
-        raise ReportError("JSE607", reason="no object with a schema_version")
+        raise ReportError("JSE620")
     if data["schema_version"] != SCHEMA_VERSION or isinstance(data["schema_version"], bool):
         raise ReportError("JSE608", version=data["schema_version"], known=SCHEMA_VERSION)
     from cattrs import BaseValidationError, transform_error
@@ -71,10 +71,10 @@ def from_json(data: Any) -> BenchReport:
     except BaseValidationError as error:
         raise ReportError("JSE607", reason="; ".join(transform_error(error)[:3])) from error
     except RecursionError as error:
-        raise ReportError("JSE607", reason="nested too deeply") from error
+        raise ReportError("JSE621") from error
     concurrencies = [run.concurrency for run in report.runs]
     if len(set(concurrencies)) != len(concurrencies):
-        raise ReportError("JSE607", reason="two runs with the same concurrency")
+        raise ReportError("JSE622")
     return report
 
 

@@ -82,7 +82,7 @@ def _json(api: Any, repo_id: str, name: str, revision: str | None, cache_dir: st
     except ValueError as error:
         raise ModelError("JSE451", path=f"{repo_id}/{name}", reason=str(error)) from error
     if not isinstance(data, dict):
-        raise ModelError("JSE451", path=f"{repo_id}/{name}", reason="not an object")
+        raise ModelError("JSE464", path=f"{repo_id}/{name}")
     return data
 
 
@@ -95,7 +95,7 @@ def _headers(api: Any, repo_id: str, revision: str | None) -> tuple[TensorInfo, 
     except NotASafetensorsRepoError:
         return None
     except SafetensorsParsingError as error:
-        raise ModelError("JSE453", path=repo_id, reason="the hub library cannot parse a header") from error
+        raise ModelError("JSE453", path=repo_id) from error
     return tuple(
         TensorInfo(name, str(info.dtype), tuple(info.shape), int(info.data_offsets[1]) - int(info.data_offsets[0]))
         for file in found.files_metadata.values()

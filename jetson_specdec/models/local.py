@@ -85,7 +85,7 @@ def _read_json(host: Host, path: str, *, required: bool) -> Mapping[str, Any] | 
     except ValueError as error:
         raise ModelError("JSE451", path=path, reason=str(error)) from error
     if not isinstance(data, dict):
-        raise ModelError("JSE451", path=path, reason="not an object")
+        raise ModelError("JSE464", path=path)
     return data
 
 

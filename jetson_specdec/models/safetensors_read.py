@@ -72,18 +72,18 @@ def parse_header(data: bytes, *, where: str) -> tuple[TensorInfo, ...]:
         ModelError: this is not a safetensors header, or not all of it.
     """
     if len(data) < 8:
-        raise ModelError("JSE453", path=where, reason="shorter than 8 bytes")
+        raise ModelError("JSE457", path=where)
     length = int.from_bytes(data[:8], "little")
     if length > MAX_HEADER_BYTES:
-        raise ModelError("JSE453", path=where, reason=f"header length {length} is beyond the format's limit")
+        raise ModelError("JSE458", path=where, length=length)
     if len(data) < 8 + length:
-        raise ModelError("JSE453", path=where, reason=f"{len(data)} of {8 + length} header bytes")
+        raise ModelError("JSE459", path=where, present=len(data), needed=8 + length)
     try:
         content = json.loads(data[8 : 8 + length])
     except ValueError as error:
-        raise ModelError("JSE453", path=where, reason="the header is not JSON") from error
+        raise ModelError("JSE460", path=where) from error
     if not isinstance(content, dict):
-        raise ModelError("JSE453", path=where, reason="the header is not an object")
+        raise ModelError("JSE461", path=where)
     return tuple(_tensor(name, entry, where) for name, entry in content.items() if name != "__metadata__")
 
 
@@ -93,9 +93,9 @@ def _tensor(name: str, entry: Any, where: str) -> TensorInfo:
         shape = tuple(int(size) for size in entry["shape"])
         info = TensorInfo(name, str(entry["dtype"]), shape, int(end) - int(start))
     except (TypeError, KeyError, ValueError) as error:
-        raise ModelError("JSE453", path=where, reason=f"tensor {name!r} is malformed") from error
+        raise ModelError("JSE462", path=where, tensor=name) from error
     if info.file_bytes < 0:
-        raise ModelError("JSE453", path=where, reason=f"tensor {name!r} has a negative size")
+        raise ModelError("JSE463", path=where, tensor=name)
     return info
 
 

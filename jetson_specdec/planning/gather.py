@@ -66,7 +66,7 @@ class Wishes:
             raise OptionError("JSE504", value=self.concurrency)
         for option, value in (("--target", self.target), ("--head", self.head), ("--draft", self.draft)):
             if value is not None and not _plausible_id(value):
-                raise OptionError("JSE505", option=option, value=value, reason="not ORG/MODEL and not a directory")
+                raise OptionError("JSE505", option=option, value=value)
 
 
 def _plausible_id(text: str) -> bool:

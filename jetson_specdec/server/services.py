@@ -73,7 +73,7 @@ def service_at(text: str, offset: int) -> tuple[str, bool]:
     """Return the service whose lines hold a place in the text, and whether it uses the network of the machine.
 
     Raises:
-        LaunchError: there is none (JSE913).
+        LaunchError: the file is no YAML (JSE913), holds no services (JSE916), or none on that line (JSE917).
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
@@ -84,14 +84,14 @@ def service_at(text: str, offset: int) -> tuple[str, bool]:
         raise LaunchError("JSE913", reason=str(error).splitlines()[0]) from None
     services: Any = data.get("services") if isinstance(data, dict) else None
     if not hasattr(services, "lc") or not services:
-        raise LaunchError("JSE913", reason="no services")
+        raise LaunchError("JSE916")
     line = text.count("\n", 0, offset)
     name = None
     for service in services:
         if services.lc.key(service)[0] <= line:
             name = service
     if name is None:
-        raise LaunchError("JSE913", reason=f"line {line + 1} belongs to no service")
+        raise LaunchError("JSE917", line=line + 1)
     body = services[name]
     return str(name), isinstance(body, dict) and body.get("network_mode") == "host"
 

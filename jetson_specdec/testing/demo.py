@@ -116,7 +116,7 @@ def run_demo(*, seed: int = 0, pairs: int = 3, progress: Callable[[Progress], No
         OptionError: `pairs` is out of range.
     """
     if not 1 <= pairs <= MAX_PAIRS:
-        raise OptionError("JSE505", option="pairs", value=pairs, reason=f"from 1 to {MAX_PAIRS}")
+        raise OptionError("JSE644", value=pairs, most=MAX_PAIRS)
     facts = _facts()
     plan, arguments = _plan(facts)
     chance = random.Random(f"jetson-specdec demo {seed}")

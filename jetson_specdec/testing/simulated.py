@@ -55,4 +55,4 @@ def embedded_server(serve_args: Sequence[str] = (), *, truth: Truth | None = Non
     except SpecdecError:  # vLLM would refuse the arguments; the error says why
         raise
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise OptionError("JSE505", option=ENVIRONMENT, value=text, reason=str(error)) from error
+        raise OptionError("JSE643", name=ENVIRONMENT, value=text, reason=str(error)) from error

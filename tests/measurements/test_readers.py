@@ -255,10 +255,10 @@ def test_files(tmp_path):
     path.write_text("\ufeff" + json.dumps(RESULT), encoding="utf-8")
     assert read_report(path).source_format == "vllm_bench_json"
     path.write_bytes(b"")
-    for place in (path, tmp_path, tmp_path / "absent"):
+    for place, code in ((path, "JSE619"), (tmp_path, "JSE601"), (tmp_path / "absent", "JSE601")):
         with pytest.raises(ReportError) as caught:
             read_report(place)
-        assert caught.value.code == "JSE601"
+        assert caught.value.code == code
         assert str(place) in str(caught.value)
 
 
