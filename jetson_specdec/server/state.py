@@ -157,8 +157,9 @@ def restore(
     folder = Path(state_dir) if state_dir is not None else default_state_dir()
     runner = runner or Commands()
     done = []
-    for state in leftovers(folder):
-        ended = end_marked(state, runner, grace_s=grace_s)
+    # All of them end first: the one that stands where an old server belongs may be a later start.
+    states = [(state, end_marked(state, runner, grace_s=grace_s)) for state in leftovers(folder)]
+    for state, ended in states:
         result = bring_back(state.taken_down, runner)
         done.append(evolve(result, run_id=state.run_id, ended=ended))
         if result.failed:
