@@ -74,6 +74,8 @@ def _with_options(launch: Launch, options: Sequence[Option], outer: Launch) -> L
             ports.append(option.shown)
         elif option.name in ("-w", "--workdir"):
             launch = attrs.evolve(launch, workdir=option.value)
+        elif option.name == "--env-file":
+            launch = launch.note("JSD216", option.shown)
         elif option.name == "--name":
             launch = attrs.evolve(launch, container=option.shown)
     return attrs.evolve(

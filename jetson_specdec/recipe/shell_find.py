@@ -167,6 +167,8 @@ class _Step:
         native = self.launch.launcher == "native"
         exported = self._exported(command.start) if native else {}
         launch = self.launch.with_env({**exported, **prefix})
+        for file in self.scope.sourced(command.start):
+            launch = launch.note("JSD215", script.text[file.start : file.end])
         outcome = peel(fields, launch, script.text, finder.containers)
         if outcome.kind == "serve":
             outcome = self._entered(outcome)

@@ -200,6 +200,7 @@ class Scope:
         self._commands = commands
         self._assignments: dict[str, list[Assignment]] = {}
         self._sourced: list[int] = []
+        self._files: list[tuple[int, Word]] = []
         self.defaults = {
             part.name: part
             for command in commands
@@ -246,6 +247,11 @@ class Scope:
                 file = words[lead + 1].literal
                 if not (file and file.endswith("activate")):
                     self._sourced.append(words[lead].start)
+                    self._files.append((words[lead].start, words[lead + 1]))
+
+    def sourced(self, at: int) -> list[Word]:
+        """Return the files that are read into this text before a place."""
+        return [word for since, word in self._files if since < at]
 
     def exported(self, at: int) -> list[str]:
         """Return the variables that are exported before a place."""

@@ -168,7 +168,7 @@ def test_windows_line_ends_are_told_and_kept() -> None:
         ("vllm serve m \\\n  --a 1 \\\n> --port 1 \\\n> --b 2\n", 3),
         ("```console\n$ vllm serve \\\n> org/m\n```\n", 3),
         ("bob@thor:~$ vllm serve m \\\n> --port 1\n", 2),
-        ("$ docker run vllm/vllm-openai m \\\n>   --port 1\n", 2),
+        ("$ docker run vllm/vllm-openai org/m \\\n>   --port 1\n", 2),
     ],
 )
 def test_the_prompt_of_a_continued_line_is_no_redirection(text: str, line: int) -> None:

@@ -146,3 +146,25 @@ def test_the_place_is_between_words_as_written() -> None:
     recipe = parse_shell(text)
     after = edit_shell(recipe, 0, [AppendArgs(values=("--a", "1"), before=3)])
     assert after == text.replace('m "$', 'm --a 1 "$')
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "what"),
+    [
+        ("source thor.env\nvllm serve m --port ${PORT:-80}\n", "JSD215", "thor.env"),
+        ('. "$HOME/thor.env"\nexec vllm serve m\n', "JSD215", '"$HOME/thor.env"'),
+        ("[ -f .env ] && source .env\ndocker run vllm/vllm-openai org/m\n", "JSD215", ".env"),
+        ("docker run --env-file thor.env vllm/vllm-openai org/m\n", "JSD216", "thor.env"),
+        ("docker run --env-file=thor.env vllm/vllm-openai org/m\n", "JSD216", "thor.env"),
+    ],
+)
+def test_files_that_are_not_looked_into_are_named(text: str, code: str, what: str) -> None:
+    said = {one.code: one for one in parse_shell(text).commands[0].findings}
+    assert said[code].values["what"] == what
+    assert what in said[code].message
+    assert "{" not in said[code].message.replace("${X:-…}", "")
+
+
+def test_what_is_read_afterwards_is_of_no_interest() -> None:
+    text = ". env/bin/activate\nvllm serve m &\nsource after.env\n"
+    assert parse_shell(text).commands[0].findings == ()
