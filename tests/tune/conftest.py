@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -163,9 +164,15 @@ def lab(tmp_path):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Return a port below the range that outgoing connections take theirs from, so that none of them is in the way."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+        return port
 
 
 def until(look, seconds=60.0):
@@ -281,9 +288,12 @@ class Board:
         ]
 
     def speculating(self):
-        return [pid for pid in self.servers() if b"speculative-config" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return [pid for pid, words in self._servers() if b"speculative-config" in words]
 
     def servers(self):
+        return [pid for pid, _ in self._servers()]
+
+    def _servers(self):
         """Every process that serves on this board's port, by its command line."""
         found = []
         for place in Path("/proc").iterdir():
@@ -293,7 +303,7 @@ class Board:
                 except OSError:
                     continue
                 if b"fake_vllm" in words and str(self.port).encode() in words:
-                    found.append(int(place.name))
+                    found.append((int(place.name), words))
         return found
 
     def state_of(self):
