@@ -236,7 +236,7 @@ def _agree(offer: Offer, settings: TuneSettings, *, yes: bool, json: bool) -> bo
 
         print_offer(offer)
     else:
-        for finding in (downtime_finding(offer), *offer.findings):
+        for finding in (offer.downtime.finding, *offer.findings):
             note(f"jetson-specdec: {finding.message}")
     if yes:
         return True
@@ -245,14 +245,6 @@ def _agree(offer: Offer, settings: TuneSettings, *, yes: bool, json: bool) -> bo
     sys.stdout.write("\n" + render("tune-question"))
     sys.stdout.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def downtime_finding(offer: Offer) -> Any:
-    """Return the estimate of the time the server is down, as a finding."""
-    from jetson_specdec.findings import Finding
-
-    down = offer.downtime
-    return Finding.of("JSD962", low=down.low / 60, high=down.high / 60, blocks=down.fewest, most=down.most)
 
 
 def _show(result: TuneResult, *, json: bool) -> int:

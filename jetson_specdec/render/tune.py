@@ -21,14 +21,13 @@ __all__ = ["print_offer", "print_restored", "print_result"]
 
 def print_offer(offer: Offer) -> None:
     """Print the plan, what it fetches and opens, and how long the server will be down."""
-    from jetson_specdec.cli.tune import downtime_finding
     from jetson_specdec.render.plan import print_plan
 
     # What to do next is asked below; the plan's own steps are for those who go without.
     print_plan(evolve(offer.plan, next_steps=()))
     terminal.section("What will happen")
     disclosed = offer.disclosure.findings if offer.disclosure is not None else ()
-    terminal.findings((downtime_finding(offer), *offer.findings, *disclosed))
+    terminal.findings((offer.downtime.finding, *offer.findings, *disclosed))
     if offer.disclosure is not None:
         rows = [
             (each.kind, each.name, terminal.bytes_text(each.bytes), each.licence, _yes(each.cached))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from jetson_specdec.estimate.speed_span import Span
+from jetson_specdec.findings import Finding
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
 from jetson_specdec.tune.core import BlockRecord, TuneSettings
 
@@ -39,6 +40,11 @@ class Downtime:
     fewest: int
     most: int
     measured: bool = False
+
+    @property
+    def finding(self) -> Finding:
+        """How a person is told."""
+        return Finding.of("JSD962", low=self.low / 60, high=self.high / 60, blocks=self.fewest, most=self.most)
 
 
 def block_seconds(settings: TuneSettings, tpot: Span, *, concurrency: Sequence[int]) -> Span:

@@ -356,7 +356,7 @@ def test_stopped_stays_stopped(lab):
 # --- what is left when it breaks --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("at", [1, 2, 4, 7])
+@pytest.mark.parametrize("at", [1, 2, 5])
 def test_an_interruption_anywhere(lab, at):
     here = lab(**GOOD)
     here.occupants = (OURS,)
@@ -391,7 +391,7 @@ def test_an_interruption_while_stopping(lab):
     unharmed(here, before)
 
 
-@pytest.mark.parametrize("at", [1, 3, 6, 13, 21])
+@pytest.mark.parametrize("at", [1, 3, 13])
 def test_a_full_disk_anywhere(lab, at, monkeypatch):
     here = lab(**GOOD)
     here.occupants = (OURS,)
