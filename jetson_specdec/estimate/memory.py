@@ -275,11 +275,11 @@ def _per_token(case: _Case, on: bool) -> int | None:
     if case.target is None:
         return None
     size = _element_bytes(case)
-    first = case.target.kv_bytes_per_token(case.kv_dtype)
+    first = case.target.kv_bytes_per_token(case.kv_dtype, case.max_model_len)
     if first is None or size is None or not on or case.draft is None:
         return first
     named = {1: "fp8", 2: "bf16", 4: "fp32"}[size]
-    second = case.draft.kv_bytes_per_token(named)
+    second = case.draft.kv_bytes_per_token(named, case.max_model_len)
     return None if second is None else first + second
 
 

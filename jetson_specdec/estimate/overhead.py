@@ -61,6 +61,8 @@ def activation_allowance(profile: ModelProfile, *, batched_tokens: int | None, n
         return None
     inner = profile.intermediate_size or round(_ASSUMED_FFN_RATIO * hidden)
     if profile.moe is not None:
+        if profile.moe.top_k is None or profile.moe.intermediate is None:
+            return None
         inner = max(profile.moe.top_k * profile.moe.intermediate + profile.moe.shared_intermediate, 1)
     return batched_tokens * (3 * inner + 2 * hidden) * 2 + num_seqs * vocab * _HEAD_WORKSPACE
 

@@ -72,8 +72,8 @@ def target_reads(profile: ModelProfile, record: TargetRecord | None = None, kv_d
     kv = profile.kv_bytes_per_token(kv_dtype)
     embedding = profile.embedding_bytes or 0
     moe = profile.moe is not None or bool(record is not None and record.moe)
-    if profile.moe is not None and profile.weight_bytes_active is not None and profile.expert_bytes:
-        fraction = profile.moe.top_k / profile.moe.experts
+    fraction = profile.moe.fraction if profile.moe is not None else None
+    if fraction is not None and profile.weight_bytes_active is not None and profile.expert_bytes:
         fixed = profile.weight_bytes_active - profile.expert_bytes * fraction
         active = Span.exact(profile.weight_bytes_active)
         return PassReads(

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from jetson_specdec.models.config_read import first_text
+from jetson_specdec.models.config_values import first_text
 
 __all__ = ["DraftConfig", "read_draft_config"]
 

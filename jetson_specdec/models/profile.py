@@ -10,7 +10,8 @@ import attrs
 from attrs import frozen
 
 from jetson_specdec.findings import Finding
-from jetson_specdec.models.config_read import KVLayers, MoE, Shape, StateLayers, read_shape, text_config
+from jetson_specdec.models.config_read import formula_verified, read_shape
+from jetson_specdec.models.config_values import text_config
 from jetson_specdec.models.core import DraftPair, Head, TargetRecord
 from jetson_specdec.models.draft_config import DraftConfig, read_draft_config
 from jetson_specdec.models.memory import weights_of
@@ -27,6 +28,7 @@ from jetson_specdec.models.quantization import (
     read_quantization,
 )
 from jetson_specdec.models.safetensors_read import TensorInfo, WeightSizes, weight_sizes
+from jetson_specdec.models.shape import KVLayers, MoE, Shape, StateLayers
 
 __all__ = [
     "BytesSource",
@@ -103,17 +105,19 @@ class ModelProfile:
             return kv_dtype_bytes(asked) or kv_dtype_bytes(self.dtype)
         return kv_dtype_bytes(kv_dtype)
 
-    def kv_bytes_per_token(self, kv_dtype: str | None = "auto") -> int | None:
-        """Return what one more token costs in the layers that keep all tokens; None when unknown.
+    def kv_bytes_per_token(self, kv_dtype: str | None = "auto", max_model_len: int | None = None) -> int | None:
+        """Return what one more token costs in the layers that keep all tokens; None when unknown, never 0.
 
-        Layers with a window keep at most that many tokens and are left out: see `estimate`.
+        Layers with a window keep at most that many tokens and are left out: see `estimate`. They count where nothing
+        beyond the window is served (`max_model_len`), and where every layer has one: then this is what a token costs
+        until the shortest window is full.
         """
         size = self.kv_element_bytes(kv_dtype)
         if size is None:
             return None
         if self.kv_layers is None:
             return None if self.kv_bytes_bf16 is None else self.kv_bytes_bf16 * size // 2
-        return sum(group.count * group.elements_per_token * size for group in self.kv_layers if group.window is None)
+        return _kv_elements(self.kv_layers, max_model_len) * size or None
 
     def state_bytes_per_sequence(self, k: int = 0) -> int | None:
         """Return the recurrent state of one sequence: (1 + k) copies, each with k more convolution columns.
@@ -195,7 +199,7 @@ def profile_from_config(
         max_position_embeddings=shape.max_position,
         kv_layers=shape.kv_layers,
         state_layers=shape.state_layers,
-        kv_bytes_bf16=None if shape.kv_layers is None else _kv_bf16(shape.kv_layers),
+        kv_bytes_bf16=None if shape.kv_layers is None else _kv_elements(shape.kv_layers) * 2 or None,
         dtype=served,
         precision=found.precision if found else served,
         quantization=found,
@@ -207,6 +211,7 @@ def profile_from_config(
         draft=draft,
         files=files,
         sources=(source, *(f"library default: {name}" for name in shape.defaulted)),
+        findings=shape.notes,
     )
     if sizes is not None:
         return _with_headers(profile, sizes)
@@ -225,8 +230,13 @@ def _dtype_of_files(tensors: tuple[TensorInfo, ...]) -> tuple[str | None, int | 
     return dtype_bytes(names[max(sums, key=sums.__getitem__)]) if sums else (None, None)
 
 
-def _kv_bf16(groups: tuple[KVLayers, ...]) -> int:
-    return sum(group.count * group.elements_per_token * 2 for group in groups if group.window is None)
+def _kv_elements(groups: tuple[KVLayers, ...], max_model_len: int | None = None) -> int:
+    kept = [
+        group.count * group.elements_per_token
+        for group in groups
+        if group.window is None or (max_model_len is not None and group.window >= max_model_len)
+    ]
+    return sum(kept) or sum(group.count * group.elements_per_token for group in groups)
 
 
 def _with_headers(profile: ModelProfile, sizes: WeightSizes) -> ModelProfile:
@@ -234,10 +244,12 @@ def _with_headers(profile: ModelProfile, sizes: WeightSizes) -> ModelProfile:
     # A head's embedding is the target's: vLLM keeps one of the two when they are equal.
     loaded = sizes.loaded - (sizes.embedding if is_head else 0)
     reads_embedding = bool(profile.tied) and not is_head
-    active = loaded - sizes.vision - (0 if is_head or reads_embedding else sizes.embedding)
+    active: int | None = loaded - sizes.vision - (0 if is_head or reads_embedding else sizes.embedding)
     moe = profile.moe
-    if moe is not None and sizes.experts:
-        active -= sizes.experts - sizes.experts * moe.top_k // moe.experts
+    if moe is not None and not moe.known:
+        active = None
+    elif moe is not None and sizes.experts and active is not None:
+        active -= sizes.experts - sizes.experts * (moe.top_k or 0) // (moe.experts or 1)
     findings = []
     if sizes.mtp:
         findings.append(Finding.of("JSD472", bytes=sizes.mtp))
@@ -279,11 +291,15 @@ def _with_formula(profile: ModelProfile, shape: Shape, config: Mapping[str, Any]
     count = count_parameters(shape)
     each = _bytes_per_weight(profile.quantization, size)
     if count is None or each is None or size is None:
-        return attrs.evolve(profile, findings=(*profile.findings, Finding.of("JSD471", id=profile.id)))
+        unverified = shape.model_type is not None and not formula_verified(shape.model_type)
+        why = Finding.of("JSD481", id=profile.id, model_type=shape.model_type)
+        why = why if unverified else Finding.of("JSD471", id=profile.id)
+        return attrs.evolve(profile, findings=(*profile.findings, why))
     vision = 0
     findings = []
     if profile.multimodal:
-        estimated = vision_parameters(config)
+        # An audio tower is not estimated.
+        estimated = None if isinstance(config.get("audio_config"), Mapping) else vision_parameters(config)
         if estimated is None:
             return attrs.evolve(profile, findings=(*profile.findings, Finding.of("JSD471", id=profile.id)))
         vision = estimated * size
@@ -293,13 +309,13 @@ def _with_formula(profile: ModelProfile, shape: Shape, config: Mapping[str, Any]
         findings.append(Finding.of("JSD474", ignored=list(quantization.ignored[:4]), count=len(quantization.ignored)))
     linear, experts, active = _matrix_bytes(count, each, size, quantization)
     head_each = each if quantization is not None and quantization.head_quantized else float(size)
-    head, embedding = round(count.head * head_each), count.embedding * size
+    head, embedding = round(count.head * head_each), (count.embedding + count.lookup) * size
     rest = count.other * size
     return attrs.evolve(
         profile,
         bytes_source="formula",
         weight_bytes=linear + experts + head + embedding + rest + vision,
-        weight_bytes_active=linear + active + rest + (head if count.head else embedding),
+        weight_bytes_active=linear + active + rest + (head if count.head else embedding - count.lookup * size),
         embedding_bytes=embedding,
         head_bytes=head,
         expert_bytes=experts,
