@@ -72,7 +72,7 @@ def test_without_the_baseline_in_the_first_pair():
     [
         (1, "enable", 0.5, False), (2, "enable", 0.5, False), (3, "enable", 0.5, True),
         (1, "disable", -0.01, True), (1, "disable", 0.05, False), (3, "disable", 0.05, True),
-        (3, "marginal", 0.2, True), (2, "marginal", 0.2, False), (12, "inconclusive", 0.4, False),
+        (3, "marginal", 0.2, True), (2, "marginal", 0.2, False), (9, "inconclusive", 0.4, False),
         (3, "incomplete", 0.4, True), (3, "enable_limited", 0.4, True),
     ],
 )  # fmt: skip
@@ -82,7 +82,7 @@ def test_when_it_is_settled(pairs, outcome, high, done):
 
 def test_how_it_ends():
     assert next_action(after(3, "enable"), SETTINGS) == Finish(reason="settled")
-    assert next_action(after(12, "inconclusive", more=1), SETTINGS) == Finish(reason="pairs")
+    assert next_action(after(Policy().max_pairs, "inconclusive", more=1), SETTINGS) == Finish(reason="pairs")
     assert next_action(after(6, "inconclusive"), SETTINGS) == Finish(reason="hopeless")
     assert isinstance(next_action(after(5, "inconclusive"), SETTINGS), Measure)
     spoilt = evolve(after(3, "inconclusive"), spoilt={0: (1, 2, 3)}, verdict=None)
@@ -118,8 +118,8 @@ def test_nothing_starts_that_would_not_end_in_time():
 
 def test_downtime_counts_what_is_left():
     first = downtime(SETTINGS)
-    assert (first.fewest, first.most, first.measured) == (1 + 1 + 5, 1 + 3 + 23, False)
+    assert (first.fewest, first.most, first.measured) == (1 + 1 + 5, 1 + 3 + 2 * Policy().max_pairs - 1, False)
     later = downtime(SETTINGS, done=(BASE, SEARCH, *paired(2)))
-    assert (later.fewest, later.most, later.measured) == (2, 2 + 20, True)
+    assert (later.fewest, later.most, later.measured) == (2, 2 + 2 * Policy().max_pairs - 1 - 3, True)
     assert later.low == pytest.approx(2 * 165.0)
     assert downtime(evolve(SETTINGS, max_time_s=100.0)).high == 100.0
