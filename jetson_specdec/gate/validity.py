@@ -11,9 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
+from attrs import evolve
+
 from jetson_specdec.findings import Finding
 from jetson_specdec.gate.evidence import Pair
 from jetson_specdec.gate.identity import precision_of, same_but_precision
+from jetson_specdec.measurements.coherence import contradictions
 from jetson_specdec.measurements.core import BenchReport, Run
 from jetson_specdec.policy import Policy
 
@@ -29,6 +32,7 @@ def validity(pairs: Sequence[Pair], policy: Policy) -> tuple[Finding, ...]:
             found += _arm(report, arm, pair, policy)
         found += _comparable(before, after, pair, policy)
         found += _speculation(before, after, pair)
+    found += _copies(pairs)
     first = pairs[0]
     for number, (before, _) in enumerate(pairs[1:], 2):
         # Pairs of different settings cannot be pooled.
@@ -44,6 +48,16 @@ def _distinct(findings: Iterable[Finding]) -> Iterator[Finding]:
             yield finding
 
 
+def _copies(pairs: Sequence[Pair]) -> Iterator[Finding]:
+    """Name reports that were handed over more than once: a copy is no further evidence."""
+    for place, arm in enumerate(("before", "after")):
+        reports = [evolve(pair[place], findings=()) for pair in pairs]
+        for number, report in enumerate(reports):
+            same = [other for other in range(number) if report.runs and reports[other] == report]
+            if same:
+                yield Finding.of("JSD609", arm=arm, other=same[0] + 1, pair=number + 1)
+
+
 # --- one arm ---------------------------------------------------------------------------------------------------------
 
 
@@ -52,6 +66,8 @@ def _arm(report: BenchReport, arm: str, pair: int | None, policy: Policy) -> Ite
         yield Finding.of("JSD625", arm=arm, pair=pair)
     for run in report.runs:
         yield from _failures(report, run, arm, pair)
+    for wrong in contradictions(report):
+        yield Finding.of(wrong.code, arm=arm, pair=pair, concurrency=wrong.concurrency, **wrong.values)
     conditions = report.conditions
     if conditions.throttled:
         yield Finding.of("JSD618", arm=arm, pair=pair, temperature=conditions.temperature_c_max)

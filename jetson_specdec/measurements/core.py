@@ -31,6 +31,8 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 AcceptanceState = Literal["active", "idle", "reset", "absent", "legacy"]
+_ROUNDING = 0.006
+"""Tools print acceptance with two decimals."""
 
 
 @frozen(kw_only=True)
@@ -58,6 +60,25 @@ class Acceptance:
     drafted_tokens: float | None = None
     accepted_tokens: float | None = None
     source: str | None = None
+
+    @property
+    def impossible(self) -> str | None:
+        """The name of a figure that cannot be, or None; nobody accepts more than was drafted."""
+        fractions = ("rate", *(["per_position"] if self.per_position else []))
+        for name in fractions:
+            value = getattr(self, name)
+            told = value if isinstance(value, tuple) else () if value is None else (value,)
+            if not all(0 <= share <= 1 + _ROUNDING for share in told):
+                return name
+        for name in ("drafts", "drafted_tokens", "accepted_tokens"):
+            if (getattr(self, name) or 0) < 0:
+                return name
+        if None not in (self.accepted_tokens, self.drafted_tokens) and self.accepted_tokens > self.drafted_tokens:  # type: ignore[operator]
+            return "accepted_tokens"
+        if self.mean_length is None or self.state == "legacy":
+            return None
+        longest = 1 + len(self.per_position) if self.per_position else float("inf")
+        return None if 1 - _ROUNDING <= self.mean_length <= longest + _ROUNDING else "mean_length"
 
     @classmethod
     def from_metrics(cls, metrics: SpecMetrics, *, source: str = "metrics") -> Acceptance:

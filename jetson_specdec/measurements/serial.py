@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from attrs import fields
 
 from jetson_specdec.errors import ReportError
 from jetson_specdec.findings import Finding, Severity, Step
@@ -15,6 +17,13 @@ from jetson_specdec.measurements.core import SCHEMA_VERSION, BenchReport
 
 if TYPE_CHECKING:
     from cattrs import Converter
+
+_ALLOWED: Final = {
+    "rate": "0…1",
+    "per_position": "0…1",
+    "accepted_tokens": "≤ drafted_tokens",
+    "mean_length": "1…k + 1",
+}
 
 __all__ = ["from_json", "parse_json", "schema", "strict_converter", "to_json"]
 
@@ -72,10 +81,45 @@ def from_json(data: Any) -> BenchReport:
         raise ReportError("JSE607", reason="; ".join(transform_error(error)[:3])) from error
     except RecursionError as error:
         raise ReportError("JSE621") from error
+    wrong = _out_of_range(report)
+    if wrong is not None:
+        raise ReportError("JSE624", place=wrong[0], value=wrong[1], range=wrong[2])
     concurrencies = [run.concurrency for run in report.runs]
     if len(set(concurrencies)) != len(concurrencies):
         raise ReportError("JSE622")
     return report
+
+
+def _out_of_range(report: BenchReport) -> tuple[str, Any, str] | None:
+    """Return where a figure stands that no measurement gives, the figure, and what is allowed; or None."""
+    acceptances = [("acceptance", report.acceptance)]
+    for kind, parts in (("runs", report.runs), ("requests", report.requests)):
+        for number, part in enumerate(parts):
+            place = f"{kind}[{number}]"
+            if part.concurrency < 1:
+                return f"{place}.concurrency", part.concurrency, "≥ 1"
+            for name, value in _figures(part):
+                # A request may have been sent before the clock of its run was read.
+                if value < 0 and name != "start_s":
+                    return f"{place}.{name}", value, "≥ 0"
+            acceptances.append((f"{place}.acceptance", part.acceptance))
+    for name, value in _figures(report.config):
+        if value < 0 and name != "seed":
+            return f"config.{name}", value, "≥ 0"
+    for place, acceptance in acceptances:
+        wrong = None if acceptance is None else acceptance.impossible
+        if wrong is not None:
+            value = getattr(acceptance, wrong)
+            return f"{place}.{wrong}", value, _ALLOWED.get(wrong, "≥ 0")
+    return None
+
+
+def _figures(part: Any) -> Iterator[tuple[str, float]]:
+    for attribute in fields(type(part)):
+        value = getattr(part, attribute.name)
+        for figure in value if isinstance(value, tuple) else (value,):
+            if isinstance(figure, (int, float)) and not isinstance(figure, bool):
+                yield attribute.name, figure
 
 
 @lru_cache(maxsize=1)

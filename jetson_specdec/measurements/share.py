@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from jetson_specdec.measurements.coherence import speed_contradicts_time
 from jetson_specdec.measurements.core import BenchReport
 
 __all__ = ["decode_share"]
@@ -17,10 +18,11 @@ def decode_share(report: BenchReport) -> float | None:
             length cause it.
 
     Returns:
-        A fraction from 0 to 1, or None when TPOT, the answer length, or both E2E and TTFT are unknown.
+        A fraction from 0 to 1, or None when TPOT, the answer length, or both E2E and TTFT are unknown, and where the
+        report's speed and times contradict each other.
     """
     run = report.run_at(1)
-    if run is None or run.tpot_ms_p50 is None:
+    if run is None or run.tpot_ms_p50 is None or speed_contradicts_time(report) is not None:
         return None
     length = run.output_tokens_per_request or report.config.output_len
     if length is None or length <= 1:

@@ -103,12 +103,18 @@ def _decode_share(situation: Situation) -> list[Finding]:
     if situation.baseline is None:
         return []
     from jetson_specdec.measurements import decode_share
+    from jetson_specdec.measurements.coherence import speed_contradicts_time
 
     policy, share = situation.policy, decode_share(situation.baseline)
     measured, base = situation.baseline_base, situation.identity.base
     if measured is not None and base is not None and measured != base:
         # Times of another model say nothing about this one, so nothing is decided on them.
         return [Finding.of("JSD529", measured=situation.baseline.model, served=situation.identity.id or base)]
+    wrong = speed_contradicts_time(situation.baseline)
+    if wrong is not None:
+        # The same words as the gate's, but a plan without a baseline is a plan all the same.
+        shown = {"arm": "baseline", "concurrency": wrong.concurrency, **wrong.values}
+        return [Finding.of(wrong.code, severity=Severity.WARNING, **shown), Finding.of("JSD535")]
     if share is None:
         return [Finding.of("JSD535")]
     if share < policy.decode_share_none:

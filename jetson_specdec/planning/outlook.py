@@ -26,8 +26,10 @@ def speed_outlook(situation: Situation, proposal: Proposal) -> SpeedOutlook | No
     calibration = share = None
     if situation.baseline is not None:
         from jetson_specdec.measurements import decode_share
+        from jetson_specdec.measurements.coherence import speed_contradicts_time
 
-        calibration, share = calibrate_report(situation.baseline), decode_share(situation.baseline)
+        if speed_contradicts_time(situation.baseline) is None:
+            calibration, share = calibrate_report(situation.baseline), decode_share(situation.baseline)
     return outlook(
         situation.profile,
         proposal.drafter,

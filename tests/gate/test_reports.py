@@ -401,9 +401,9 @@ def test_a_baseline_that_speculates_is_none(arms, change):
 
 
 def test_one_bad_pair_is_named(point_report):
-    before = [point_report(OFF)] * 3
-    bad = with_runs(point_report(ON), failed=2, completed=10)
-    verdict = judge(before, [point_report(ON), bad, point_report(ON)])
+    before = [point_report({**OFF, 1: (30.0 + number, 33.0)}) for number in range(3)]
+    after = [point_report({**ON, 1: (45.0 + number, 20.0)}) for number in range(3)]
+    verdict = judge(before, [after[0], with_runs(after[1], failed=2, completed=10), after[2]])
     assert verdict.outcome == "invalid"
     assert [finding.values["pair"] for finding in verdict.reasons] == [2]
 

@@ -27,9 +27,9 @@ whole = st.none() | st.integers(0, 10**9)
 text = st.none() | st.text(max_size=12)
 acceptances = st.none() | st.builds(
     Acceptance,
-    rate=number,
-    mean_length=number,
-    per_position=st.none() | st.lists(st.floats(0, 1), max_size=4).map(tuple),
+    rate=st.none() | st.floats(0, 1),
+    mean_length=st.none() | st.floats(1, 5),
+    per_position=st.none() | st.lists(st.floats(0, 1), min_size=4, max_size=8).map(tuple),
     state=st.sampled_from([None, "active", "idle", "reset", "absent", "legacy"]),
     drafts=number,
     source=text,
@@ -222,3 +222,43 @@ def test_acceptance_from_counts():
     )
     assert (found.rate, found.mean_length, found.per_position, found.state) == (0.5, 2.5, (0.8, 0.5, 0.2), "active")
     assert Acceptance.from_counts(drafts=0, drafted_tokens=0, accepted_tokens=0).state == "idle"
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (lambda data: data["runs"][0].update(throughput_tok_s=-28.0), "runs[0].throughput_tok_s"),
+        (lambda data: data["runs"][0].update(concurrency=-1), "runs[0].concurrency"),
+        (lambda data: data["runs"][0].update(concurrency=0), "runs[0].concurrency"),
+        (lambda data: data["requests"][0].update(tpot_ms=-5.0), "requests[0].tpot_ms"),
+        (lambda data: data["requests"][0].update(chunk_times_ms=[1.0, -2.0]), "requests[0].chunk_times_ms"),
+        (lambda data: data["config"].update(output_len=-1), "config.output_len"),
+        (lambda data: data.update(acceptance=ACCEPTED | {"rate": 80.0}), "acceptance.rate"),
+        (lambda data: data.update(acceptance=ACCEPTED | {"per_position": [2.0]}), "acceptance.per_position"),
+        (lambda data: data.update(acceptance=ACCEPTED | {"mean_length": 9.0}), "acceptance.mean_length"),
+        (lambda data: data["runs"][0].update(acceptance=ACCEPTED | {"accepted_tokens": 900.0}),
+         "runs[0].acceptance.accepted_tokens"),
+    ],
+)  # fmt: skip
+def test_figures_that_no_measurement_gives_are_refused(change, place):
+    run = Run(concurrency=1, throughput_tok_s=20.0, tpot_ms_p50=50.0)
+    record = RequestRecord(concurrency=1, index=0, start_s=-0.001, tpot_ms=50.0, chunk_times_ms=(1.0,))
+    data = json.loads(json.dumps(BenchReport(runs=(run,), requests=(record,)).to_json()))
+    assert BenchReport.from_json(data).runs == (run,)
+    change(data)
+    with pytest.raises(ReportError) as caught:
+        BenchReport.from_json(data)
+    assert (caught.value.code, caught.value.values["place"]) == ("JSE624", place)
+
+
+ACCEPTED = {
+    "rate": 0.5, "mean_length": 2.0, "per_position": [0.7, 0.3], "state": "active", "drafts": 100.0,
+    "drafted_tokens": 200.0, "accepted_tokens": 100.0, "source": "metrics",
+}  # fmt: skip
+
+
+def test_figures_at_the_edge_are_read():
+    for rate, length, positions in ((0.0, 1.0, [0.0, 0.0]), (1.0, 3.0, [1.0, 1.0])):
+        figures = ACCEPTED | {"rate": rate, "mean_length": length, "per_position": positions, "accepted_tokens": None}
+        data = BenchReport(runs=(Run(concurrency=1),)).to_json() | {"acceptance": figures}
+        assert BenchReport.from_json(data).acceptance.rate == rate
