@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from jetson_specdec.cli.common import board, catalog_of, note, print_json
+from jetson_specdec.cli.common import board, catalog_of, print_json, tell
 from jetson_specdec.errors import ApplyError, DeclinedError, OptionError
 
 if TYPE_CHECKING:
@@ -257,7 +257,6 @@ def _unchanged(plan: Plan) -> dict[str, Any]:
 
 def _nothing(prepared: Prepared, recipe: Path, remarks: tuple[Finding, ...], *, json: bool) -> int:
     from jetson_specdec.apply.workflow import to_json
-    from jetson_specdec.messages import render
 
     plan = prepared.plan
     if json:
@@ -266,7 +265,7 @@ def _nothing(prepared: Prepared, recipe: Path, remarks: tuple[Finding, ...], *, 
     from jetson_specdec.render.plan import print_plan
 
     print_plan(plan)
-    note("jetson-specdec: " + render("apply-nothing", {"path": str(recipe)}))
+    tell("apply-nothing", path=str(recipe))
     return 0
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from attrs import evolve
 from cyclopts import Parameter
 
-from jetson_specdec.cli.common import board, note, print_json, read_stdin
+from jetson_specdec.cli.common import board, print_json, read_stdin, tell
 from jetson_specdec.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
@@ -268,15 +268,13 @@ def _progress() -> Callable[[Progress], None] | None:
     if sys.stderr.isatty():
         return None
 
-    def tell(progress: Progress) -> None:
+    def report(progress: Progress) -> None:
         if progress.done == progress.total:
             from attrs import asdict
 
-            from jetson_specdec.messages import render
+            tell("bench-progress", **asdict(progress))
 
-            note("jetson-specdec: " + render("bench-progress", asdict(progress)))
-
-    return tell
+    return report
 
 
 def _board(
@@ -320,4 +318,4 @@ def _save(report: BenchReport, out: Path | None, *, force: bool) -> None:
     except OutputError:
         print_json(report.to_json())
         raise
-    note(f"jetson-specdec: wrote {out}")
+    tell("label-wrote", path=str(out))

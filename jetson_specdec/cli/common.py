@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jetson_specdec.host import Host
     from jetson_specdec.models.catalog import Catalog
 
-__all__ = ["board", "catalog_of", "note", "open_host", "print_json", "read_audit", "read_stdin"]
+__all__ = ["board", "catalog_of", "note", "open_host", "print_json", "read_audit", "read_stdin", "tell"]
 
 
 def print_json(value: Any) -> None:
@@ -31,6 +31,13 @@ def print_json(value: Any) -> None:
 def note(text: str) -> None:
     """Print a remark on stderr, where answers never go."""
     print(text, file=sys.stderr)  # noqa: T201
+
+
+def tell(label: str, **values: Any) -> None:
+    """Print a remark of the message catalogue on stderr, with the program's name."""
+    from jetson_specdec.messages import render
+
+    note("jetson-specdec: " + render(label, values))
 
 
 def open_host(recorded: Path | None) -> Host:

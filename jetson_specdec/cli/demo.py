@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from jetson_specdec.cli.common import note, print_json
+from jetson_specdec.cli.common import print_json, tell
 from jetson_specdec.errors import OptionError
 
 if TYPE_CHECKING:
@@ -77,4 +77,4 @@ def _save(made: Demo, out: Path) -> None:
     files["verdict.json"] = dumps(made.verdict.to_json(), indent=2, ensure_ascii=False) + "\n"
     for name, text in files.items():
         write_atomic(out / name, text)
-    note(f"jetson-specdec: wrote {len(files)} files to {out}")
+    tell("label-wrote-files", count=len(files), path=str(out))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from jetson_specdec.cli.common import board, note, open_host, print_json
+from jetson_specdec.cli.common import board, open_host, print_json, tell
 
 
 def detect(
@@ -41,7 +41,7 @@ def detect(
         from jetson_specdec.device.record import record as save
 
         written = save(open_host(recorded), record)
-        note(f"jetson-specdec: recorded {len(written)} files in {record}")
+        tell("label-recorded", count=len(written), path=str(record))
     _, found = board(device=device, l4t=l4t, audit=audit, recorded=recorded)
     if json:
         print_json(found.to_json())

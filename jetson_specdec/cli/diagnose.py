@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from jetson_specdec.cli.common import note, print_json
+from jetson_specdec.cli.common import print_json, tell
 from jetson_specdec.errors import OptionError
-from jetson_specdec.messages import render
 
 if TYPE_CHECKING:
     from jetson_specdec.recipe.core import Recipe
@@ -95,7 +94,7 @@ def _read(name: str) -> str:
         return decode(sys.stdin.buffer.read())
     text, shortened = read_log(Path(name))
     if shortened:
-        note("jetson-specdec: " + render("log-shortened", {"path": name, "head": HEAD_BYTES, "tail": TAIL_BYTES}))
+        tell("log-shortened", path=name, head=HEAD_BYTES, tail=TAIL_BYTES)
     return text
 
 

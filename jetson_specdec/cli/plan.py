@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from jetson_specdec.cli.common import board, catalog_of, note, print_json, read_stdin
+from jetson_specdec.cli.common import board, catalog_of, print_json, read_stdin, tell
 from jetson_specdec.errors import CommandChoiceError, OptionError
 
 if TYPE_CHECKING:
@@ -149,12 +149,12 @@ def _write(made: Plan, out: Path, *, force: bool) -> None:
     from jetson_specdec.files import write_atomic
 
     if made.outcome == "refuse":
-        note(f"jetson-specdec: refused, {out} was not written")
+        tell("label-refused-write", path=str(out))
         return
     changes = made.changes or (made.recipe,)
     if len(changes) == 1:
         write_atomic(out, changes[0].after, overwrite=force)
-        note(f"jetson-specdec: wrote {out}")
+        tell("label-wrote", path=str(out))
         return
     if out.exists() and not out.is_dir():
         raise OptionError("JSE522", path=str(out))
@@ -164,4 +164,4 @@ def _write(made: Plan, out: Path, *, force: bool) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for name, change in zip(names, changes, strict=True):
         write_atomic(out / name, change.after, overwrite=force)
-        note(f"jetson-specdec: wrote {out / name}")
+        tell("label-wrote", path=str(out / name))

@@ -91,15 +91,6 @@ class AcceptanceCurve:
     source: str | None = None
 
     @classmethod
-    def iid(cls, rate: float, *, label: str | None = None) -> AcceptanceCurve:
-        """Assume one rate for every drafted token.
-
-        Raises:
-            OptionError: the rate is not within 0 to 1.
-        """
-        return cls(kind="assumed", rate=_rate(rate), label=label)
-
-    @classmethod
     def of_positions(
         cls, rates: Sequence[float], *, kind: AcceptanceKind, label: str | None = None, source: str | None = None
     ) -> AcceptanceCurve:

@@ -12,8 +12,8 @@ the same in every language (topic, severity, source of the rule), `LANG/AREA.jso
 ```
 
 Placeholders are `str.format` fields with these extra formats: `{x:gib}` bytes as GiB with one decimal, `{x:mib}`,
-`{x:pct}` a fraction as a percentage, `{x:list}` items joined by commas, `{x:or}` alternatives joined by "or". A value
-that is missing or `None` is shown as "unknown".
+`{x:bytes}` whichever of the two fits (see `bytes_text`), `{x:pct}` a fraction as a percentage, `{x:list}` items joined
+by commas, `{x:or}` alternatives joined by "or". A value that is missing or `None` is shown as "unknown".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 from jetson_specdec.packaged import packaged_json
 
-__all__ = ["AREAS", "all_codes", "code_info", "explain", "render", "template"]
+__all__ = ["AREAS", "all_codes", "bytes_text", "code_info", "explain", "render", "template"]
 
 AREAS: Mapping[str, str] = {
     "0": "core",
@@ -41,8 +41,14 @@ AREAS: Mapping[str, str] = {
 }
 """First digit of a code → room. Step kinds live in `LANG/steps.json`."""
 
-LANGUAGES: tuple[str, ...] = ("en",)
 _UNKNOWN = "unknown"
+
+
+def bytes_text(value: float, unit: str = "bytes") -> str:
+    """Return bytes for a person: `gib` with one decimal, `mib` whole, `bytes` GiB to the hundredth or, if few, MiB."""
+    if unit == "mib" or (unit == "bytes" and abs(value) < 2**30 / 10):
+        return f"{value / 2**20:.0f} MiB"
+    return f"{value / 2**30:.{1 if unit == 'gib' else 2}f} GiB"
 
 
 class _Formatter(string.Formatter):
@@ -54,10 +60,8 @@ class _Formatter(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> Any:
         if value is None:
             return _UNKNOWN
-        if format_spec == "gib":
-            return f"{value / 2**30:.1f} GiB"
-        if format_spec == "mib":
-            return f"{value / 2**20:.0f} MiB"
+        if format_spec in ("gib", "mib", "bytes"):
+            return bytes_text(value, format_spec)
         if format_spec == "pct":
             return f"{value * 100:.4g} %"
         if format_spec in ("list", "or"):

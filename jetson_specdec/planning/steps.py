@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jetson_specdec.planning.plan import Plan
     from jetson_specdec.strategies.core import Situation
 
-__all__ = ["for_plan", "typed_by_hand"]
+__all__ = ["for_plan", "hand_off", "typed_by_hand"]
 
 
 def typed_by_hand(config: Mapping[str, Any], set_flags: Mapping[str, str]) -> str:
@@ -49,16 +49,10 @@ def _speculate(plan: Plan, situation: Situation) -> list[Step]:
     for download in plan.downloads:
         if download.cached is True:
             continue
-        found.append(
-            Step.of(
-                "download",
-                repo=download.repo,
-                bytes=download.bytes,
-                licence=download.licence,
-                gated=download.gated,
-                offline=situation.offline,
-            )
-        )
+        if download.gated:
+            found.append(Step.of("download-gated", repo=download.repo))
+        kind = "download-offline" if situation.offline else "download"
+        found.append(Step.of(kind, repo=download.repo, bytes=download.bytes, licence=download.licence))
     found.append(Step.of("write-plan"))
     k = (plan.speculative_config or {}).get("num_speculative_tokens")
     found.append(
@@ -101,7 +95,7 @@ def _refused(plan: Plan, situation: Situation) -> list[Step]:
     if codes & {"JSD503"}:
         found.append(Step.of("name-device"))
     if topics & {"near-ceiling"} or codes & {"JSD523"}:
-        found.append(_hand_off(situation))
+        found.append(hand_off(situation))
     if topics & {"runtime-mismatch", "image-too-old", "jetpack-too-old"}:
         from jetson_specdec.engine.runtime import recommended_image
 
@@ -118,8 +112,8 @@ def _corrections(findings: list[Finding]) -> list[str]:
     return [str(finding.values["correction"]) for finding in findings if finding.values.get("correction")]
 
 
-def _hand_off(situation: Situation) -> Step:
-    """Hand over to NVIDIA's memory tuner with its exact arguments."""
+def hand_off(situation: Situation) -> Step:
+    """Return the step that hands over to NVIDIA's memory tuner, with its exact arguments."""
     from jetson_specdec.estimate.headroom import headroom
 
     free = situation.policy.min_free_bytes

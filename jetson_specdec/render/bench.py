@@ -68,11 +68,12 @@ def print_arms(arms: Iterable[tuple[str, BenchReport]]) -> None:
 
 def acceptance_text(acceptance: Acceptance) -> str:
     """Return acceptance in one line."""
-    parts = [f"{_percent(acceptance.rate)} of drafted tokens"]
+    parts = [render("label-acceptance-rate", {"rate": _percent(acceptance.rate)})]
     if acceptance.mean_length is not None:
-        parts.append(f"{acceptance.mean_length:.2f} tokens a step")
+        parts.append(render("label-acceptance-length", {"length": acceptance.mean_length}))
     if acceptance.per_position:
-        parts.append("by position " + " ".join(f"{rate:.2f}" for rate in acceptance.per_position))
+        rates = " ".join(f"{rate:.2f}" for rate in acceptance.per_position)
+        parts.append(render("label-acceptance-positions", {"rates": rates}))
     return ", ".join(parts)
 
 
@@ -88,11 +89,11 @@ def _headline(report: BenchReport) -> str:
 def _speculation(conditions: Conditions) -> str:
     config = conditions.speculative_config or {}
     if conditions.speculation is False:
-        return "without speculation"
+        return render("label-without-speculation")
     parts = [str(config[key]) for key in ("method", "model") if config.get(key)]
     if config.get("num_speculative_tokens"):
         parts.append(f"k = {config['num_speculative_tokens']}")
-    return "with speculation" + (f": {', '.join(parts)}" if parts else "")
+    return render("label-with-speculation-of", {"parts": parts}) if parts else render("label-with-speculation")
 
 
 def _runs(report: BenchReport) -> None:

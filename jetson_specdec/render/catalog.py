@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jetson_specdec.messages import render
 from jetson_specdec.render import terminal
 
 __all__ = ["print_target", "print_targets"]
@@ -20,8 +21,8 @@ def print_targets(found: dict[str, Any]) -> None:
 
 def print_target(found: dict[str, Any]) -> None:
     """Print heads and drafts for one target, best first."""
-    base = found["base"]
-    terminal.headline(base if base == found["target"] else f"{found['target']} (a copy of {base})")
+    base, target = found["base"], found["target"]
+    terminal.headline(base if base == target else render("label-copy", {"target": target, "base": base}))
     terminal.section("EAGLE-3 heads")
     if found["heads"]:
         terminal.table(
@@ -29,9 +30,9 @@ def print_target(found: dict[str, Any]) -> None:
             [_head_row(head) for head in found["heads"]],
         )
     else:
-        terminal.line("  none known")
+        terminal.line("  " + render("label-none-known"))
     if found["other_methods"]:
-        terminal.section("Drafters for other methods (not proposed by themselves)")
+        terminal.section(render("label-other-methods"))
         terminal.table(
             ["drafter", "method", "from", "licence"],
             [[head["id"], head["method"], head["min_vllm"], head["licence"]] for head in found["other_methods"]],
@@ -49,29 +50,29 @@ def _print_drafts(found: dict[str, Any]) -> None:
             [_pair_row(pair) for pair in found["drafts"]],
         )
     else:
-        terminal.line("  none known")
+        terminal.line("  " + render("label-none-known"))
 
 
 def _print_fit(found: dict[str, Any]) -> None:
     module = found["device"]["module"] or found["device"]["family"] or "this board"
-    terminal.section(f"Fit on {module} with k = {found['k']}")
+    terminal.section(render("label-fit", {"module": module, "k": found["k"]}))
     if not found["fit"]:
-        terminal.line("  nothing to fit")
+        terminal.line("  " + render("label-fit-nothing"))
         return
     terminal.table(
         ["drafter", "fits", "utilisation", "tokens of context", "lost", "must yield", "for the gate", "estimate"],
         [_fit_row(row) for row in found["fit"]],
         right=(2, 3, 4),
     )
-    terminal.line("  must yield: tokens per round that lose nothing; estimate: speed-up of decoding with the published")
-    terminal.line("  acceptance, where there is one. Ranges from sizes and published measurements, see docs/speed.md.")
+    terminal.line("  " + render("label-fit-legend"))
+    terminal.line("  " + render("label-fit-legend-more"))
 
 
 def _fit_row(row: dict[str, Any]) -> list[str | None]:
     at_k = next((each for each in row["speed"]["break_even"]["rows"] if each["k"] == row["k"]), None)
     return [
         row["drafter"],
-        {True: "yes", False: "no", None: None}[row["fits"]],
+        terminal.yes_no(row["fits"]),
         None if row["utilization"] is None else f"{row['utilization']:.2f}",
         None if row["kv_tokens"] is None else f"{row['kv_tokens']:,}",
         None if row["tokens_lost"] is None else f"{row['tokens_lost']:,}",
@@ -108,7 +109,7 @@ def _pair_row(pair: dict[str, Any]) -> list[str | None]:
     ratio = pair["weight_ratio"]
     return [
         pair["draft"],
-        "yes" if pair["usable"] else f"no: {pair['why_not']}",
+        "yes" if pair["usable"] else render("label-unusable", {"why": pair["why_not"]}),
         pair["min_vllm"],
         vocabulary,
         None if ratio is None else f"{ratio:.2f}",

@@ -22,7 +22,7 @@ __all__ = ["print_demo"]
 def print_demo(demo: Demo) -> None:
     """Print a demonstration to the terminal."""
     terminal.line(render("JSD697"), "bold yellow")
-    terminal.section("1. Plan (real: the sample recipe, for a named board)")
+    terminal.section(render("label-demo-plan"))
     plan = demo.plan
     terminal.headline(headline(plan), "bold green")
     if plan.device is not None:
@@ -30,7 +30,7 @@ def print_demo(demo: Demo) -> None:
     for change in plan.changes:
         terminal.diff(change.diff)
     terminal.findings(finding for finding in plan.findings if finding.severity == "warning")
-    terminal.section("2. Numbers (simulated)")
+    terminal.section(render("label-demo-numbers"))
     arms = zip(demo.before, demo.after, strict=True)
     print_arms(
         (f"{name} {number}", report)
@@ -39,7 +39,7 @@ def print_demo(demo: Demo) -> None:
     )
     for figure, source in demo.sources.items():
         terminal.line(f"  {figure}: {source}", "dim")
-    terminal.section("3. Verdict (of the simulated numbers)")
+    terminal.section(render("label-demo-verdict"))
     print_verdict(demo.verdict)
     terminal.section("Now with your own server")
     terminal.steps(

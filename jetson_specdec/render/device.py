@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jetson_specdec.messages import bytes_text, render
 from jetson_specdec.render import terminal
 
 if TYPE_CHECKING:
@@ -12,17 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["device_line", "print_device"]
 
-ALLOWED = {
-    "eagle3_and_draft": "EAGLE-3 and draft models",
-    "no": "no speculation on this family",
-    "unknown": "unknown",
-}
-RUNTIMES = {
-    "upstream_vllm": "upstream vLLM (0.20 or newer)",
-    "nvidia_ai_iot": "the NVIDIA-AI-IOT image for this JetPack",
-    "unsupported": "none for this release",
-    "unknown": "unknown",
-}
 FIELDS = ("family", "module", "l4t", "jetpack", "power_mode", "gpu_name")
 
 
@@ -32,7 +22,7 @@ def device_line(device: Device) -> str:
     if device.l4t:
         parts.append(f"L4T {device.l4t}" + (f" (JetPack {device.jetpack})" if device.jetpack else ""))
     if device.memory_total_bytes:
-        parts.append(f"{device.memory_total_bytes / 2**30:.1f} GiB")
+        parts.append(bytes_text(device.memory_total_bytes, "gib"))
     if device.power_mode:
         parts.append(device.power_mode)
     return ", ".join(parts)
@@ -51,8 +41,8 @@ def print_device(device: Device) -> None:
     terminal.section("What it is")
     terminal.table(["field", "value", "read from", "sure"], rows)
     terminal.section("What follows")
-    terminal.line(f"  speculation: {ALLOWED[device.speculation_allowed]}")
-    terminal.line(f"  runtime:     {RUNTIMES[device.runtime]}")
+    terminal.line(f"  speculation: {render(f'label-allowed-{device.speculation_allowed}')}")
+    terminal.line(f"  runtime:     {render(f'label-runtime-{device.runtime}')}")
     if device.findings:
         terminal.section("To know")
         terminal.findings(device.findings)

@@ -75,10 +75,12 @@ def print_plan(plan: Plan) -> None:
 def _engine(plan: Plan) -> str:
     release = plan.release
     if release is None or (release.version is None and not release.candidates):
-        return "vLLM release unknown"
+        return render("label-release-unknown")
     if release.version is not None:
-        return f"vLLM {release.version}"
-    return f"vLLM {release.candidates[-1]} at most, by its image" if release.image else "vLLM release unknown"
+        return render("label-release", {"version": release.version})
+    if not release.image:
+        return render("label-release-unknown")
+    return render("label-release-by-image", {"version": release.candidates[-1]})
 
 
 def _memory(ledger: MemoryLedger) -> None:
@@ -102,7 +104,7 @@ def _memory(ledger: MemoryLedger) -> None:
 
 
 def _speed(outlook: SpeedOutlook) -> None:
-    terminal.section("Speed: tokens per round that are needed (an estimate before anything ran)")
+    terminal.section(render("label-speed"))
     rows = []
     for row in outlook.break_even.rows:
         mark = " ←" if row.k == outlook.k else ""

@@ -105,7 +105,9 @@ def bytes_text(value: float | None) -> str | None:
     """Return bytes as GiB with two decimals (MiB below a tenth of that), or None for unknown."""
     if value is None:
         return None
-    return f"{value / 2**20:.0f} MiB" if abs(value) < 2**30 / 10 else f"{value / 2**30:.2f} GiB"
+    from jetson_specdec import messages
+
+    return messages.bytes_text(value)
 
 
 def yes_no(value: bool | None) -> str | None:

@@ -12,7 +12,8 @@ from jetson_specdec.errors import StartFailed, UneditableError
 from jetson_specdec.findings import Finding, Step
 from jetson_specdec.planning.decide import decide
 from jetson_specdec.planning.plan import FileChange, Plan, UtilizationChange
-from jetson_specdec.server.ladder import MEMORY, Rung, Setting, Tried, hand_off, next_rung
+from jetson_specdec.planning.steps import hand_off
+from jetson_specdec.server.ladder import MEMORY, Rung, Setting, Tried, next_rung
 from jetson_specdec.strategies import Attempt, NoSpec, Strategy
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attrs import evolve, field, frozen
 
 from jetson_specdec.findings import Finding, Step
+from jetson_specdec.planning.steps import hand_off
 
 if TYPE_CHECKING:
     from jetson_specdec.logs import Diagnosis
@@ -317,13 +318,6 @@ class _Climber:
         if self.found.cause in MEMORY:
             steps.append(hand_off(self.situation))
         return Rung(action="stop", findings=(why,), next_steps=tuple(steps))
-
-
-def hand_off(situation: Situation) -> Step:
-    """Return the step that hands over to NVIDIA's memory tuner with its arguments."""
-    from jetson_specdec.planning import steps
-
-    return steps._hand_off(situation)
 
 
 def _hundredths(value: float) -> int:

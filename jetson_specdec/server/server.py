@@ -278,11 +278,12 @@ class Server:
         return answer is None or answer.ok
 
     def _breach(self, sample: MemorySample) -> None:
+        from jetson_specdec.messages import bytes_text
         from jetson_specdec.server.running import note
 
-        gib = 2**30
-        available, floor = (sample.available_bytes or 0) / gib, self._policy.watchdog_floor_bytes / gib
-        note(self.log_path, f"watchdog stopped the server: {available:.1f} GiB available, floor {floor:.1f} GiB")
+        available = bytes_text(sample.available_bytes or 0, "gib")
+        floor = bytes_text(self._policy.watchdog_floor_bytes, "gib")
+        note(self.log_path, f"watchdog stopped the server: {available} available, floor {floor}")
         if self._kept is not None:
             self._kept.stop(firm=True)
 

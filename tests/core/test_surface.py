@@ -89,6 +89,14 @@ def test_rendering_knows_units_and_never_fails():
     assert "unknown" in render("JSD510", {})
 
 
+def test_bytes_are_said_in_one_way():
+    assert messages.bytes_text(3 * 2**30 // 2) == "1.50 GiB"
+    assert messages.bytes_text(50 * 2**20) == "50 MiB"
+    assert messages.bytes_text(3 * 2**29, "gib") == "1.5 GiB"
+    assert messages.bytes_text(3 * 2**29, "mib") == "1536 MiB"
+    assert messages.bytes_text(-3 * 2**30) == "-3.00 GiB"
+
+
 def test_every_error_renders_one_line():
     from jetson_specdec.errors import InputError, SpecdecError
 

@@ -56,19 +56,19 @@ def llama(precision):
 def test_by_hand():
     """10 GB at half of 200 GB/s take 100 ms; 5 · 10⁹ parameters · 2 at 100 TFLOPS take 0.1 ms a position."""
     cost = round_cost(
-        dense(), Head(id="h", target="t", resident_bytes=1_000_000_000, kv_bytes_per_token=0),
+        dense(), Head(id="h", target="t", resident_bytes=1_000_000_000, kv_bytes_per_token=2_000),
         Board(bandwidth_gb_s=200.0), 2,
         context_tokens=1000, constants=EXACT,
     )  # fmt: skip
     kept = 1000 * 100_000 / 100e9
     assert cost.plain.low == pytest.approx(max(0.1 + kept, 0.0001) + 0.002)
-    # A drafter pass: 1 GB in 10 ms and 1 ms; the products hide behind the reading.
+    # A drafter pass: 1 GB in 10 ms, 2 KB for each of 1000 tokens in 0.02 ms, and 1 ms; the products hide behind the reading.
     plain = 0.1 + kept + 0.002
-    assert cost.seconds(1).low == pytest.approx(plain + 0.011 + 0.003)
-    assert cost.seconds(2).low == pytest.approx(plain + 0.022 + 0.003)
+    assert cost.seconds(1).low == pytest.approx(plain + 0.01102 + 0.003)
+    assert cost.seconds(2).low == pytest.approx(plain + 0.02204 + 0.003)
     # In the middle they add: 0.1 ms a position for the target, 0.01 ms a pass for the drafter.
     assert cost.middle.plain == pytest.approx(plain + 0.0001)
-    assert cost.middle.rounds[1] == pytest.approx(plain + 3 * 0.0001 + 2 * (0.011 + 0.00001) + 0.003)
+    assert cost.middle.rounds[1] == pytest.approx(plain + 3 * 0.0001 + 2 * (0.01102 + 0.00001) + 0.003)
     assert cost.basis == ("bytes",)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from jetson_specdec import Planner, Policy
 from jetson_specdec.errors import CommandChoiceError, OptionError
+from jetson_specdec.models.catalog import Catalog
 
 THOR = {"device": "thor-t5000", "l4t": "38.4.0"}
 ORIN6 = {"device": "agx-orin-64gb", "l4t": "36.4.4"}
@@ -368,3 +369,39 @@ def test_every_finding_has_a_text_and_every_rule_a_source():
         assert finding.message
         assert "JSD" not in finding.message
         assert "unknown" not in finding.message or finding.topic != "memory-step"
+
+
+# --- what the download of a drafter needs -----------------------------------------------------------------------------
+
+OWN_HEAD = """
+schema_version = 1
+
+[[heads]]
+id = "org/head"
+target = "Qwen/Qwen3-8B"
+min_vllm = "0.14.0"
+loads_in_vllm = "tested"
+gated = {gated}
+"""
+
+
+def steps_for_own_head(tmp_path, *, gated, before=""):
+    path = tmp_path / "own.toml"
+    path.write_text(OWN_HEAD.format(gated=str(gated).lower()), encoding="utf-8")
+    text = f"{before}vllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.8\n"
+    made = Planner(catalog=Catalog.load([path])).plan(text, head="org/head", vllm_version="0.30.0", **THOR)
+    assert made.speculative_config["model"] == "org/head"
+    return [step for step in made.next_steps if step.kind.startswith("download")]
+
+
+def test_a_gated_drafter_asks_for_its_licence_first(tmp_path):
+    assert [step.kind for step in steps_for_own_head(tmp_path, gated=False)] == ["download"]
+    first, second = steps_for_own_head(tmp_path, gated=True)
+    assert (first.kind, second.kind) == ("download-gated", "download")
+    assert "org/head is gated" in first.text
+
+
+def test_an_offline_recipe_is_not_told_that_the_drafter_comes_by_itself(tmp_path):
+    (step,) = steps_for_own_head(tmp_path, gated=False, before="HF_HUB_OFFLINE=1 ")
+    assert step.kind == "download-offline"
+    assert "fetch it first" in step.text
