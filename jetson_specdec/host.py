@@ -103,6 +103,13 @@ class _FileHost:
         data = self.read_bytes(path, limit=limit)
         return None if data is None else data.decode("utf-8", errors="replace")
 
+    def file_size(self, path: str) -> int | None:
+        """Return a file's size in bytes, or None; not part of `Host`: not every host can tell without reading."""
+        try:
+            return _below(self._root, path).stat().st_size
+        except (OSError, ValueError):
+            return None
+
     def list_dir(self, path: str) -> tuple[str, ...]:
         try:
             return tuple(sorted(entry.name for entry in _below(self._root, path).iterdir()))

@@ -208,7 +208,7 @@ def _weights_line(name: str, profile: ModelProfile | None) -> MemoryLine:
         bytes=profile.weight_bytes,
         basis={"headers": "safetensors headers", "formula": "parameter formula", "catalogue": "catalogue"}[source],
         source=profile.id or "config.json",
-        confidence="high" if source == "headers" else "medium",
+        confidence="high" if source == "headers" and not profile.incomplete else "medium",
     )
 
 

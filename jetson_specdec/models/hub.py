@@ -13,7 +13,7 @@ from typing import Any
 
 from jetson_specdec.errors import ModelError
 from jetson_specdec.models.profile import ModelProfile, profile_from_config
-from jetson_specdec.models.safetensors_read import TensorInfo
+from jetson_specdec.models.safetensors_read import TensorInfo, check_tensors
 
 __all__ = ["profile_from_hub"]
 
@@ -79,7 +79,7 @@ def _json(api: Any, repo_id: str, name: str, revision: str | None, cache_dir: st
         return None
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError("JSE451", path=f"{repo_id}/{name}", reason=str(error)) from error
     if not isinstance(data, dict):
         raise ModelError("JSE464", path=f"{repo_id}/{name}")
@@ -96,11 +96,13 @@ def _headers(api: Any, repo_id: str, revision: str | None) -> tuple[TensorInfo, 
         return None
     except SafetensorsParsingError as error:
         raise ModelError("JSE453", path=repo_id) from error
-    return tuple(
+    tensors = tuple(
         TensorInfo(name, str(info.dtype), tuple(info.shape), int(info.data_offsets[1]) - int(info.data_offsets[0]))
         for file in found.files_metadata.values()
         for name, info in file.tensors.items()
     )
+    check_tensors(tensors, where=repo_id)
+    return tensors
 
 
 def _guard(repo_id: str, revision: str | None, call: Any, *, missing_file_ok: bool = False) -> Any:

@@ -43,7 +43,8 @@ def profile_from_dir(host: Host, path: str, *, id: str | None = None, dtype: str
     assert config is not None
     extra = _read_json(host, f"{path.rstrip('/')}/hf_quant_config.json", required=False)
     files, missing = _weight_files(host, path, names)
-    headers = read_headers(host, path, files) if files and not missing else None
+    read = read_headers(host, path, files) if files and not missing else None
+    headers, short = read if read is not None else (None, ())
     profile = profile_from_config(
         config,
         id=id or path,
@@ -53,25 +54,41 @@ def profile_from_dir(host: Host, path: str, *, id: str | None = None, dtype: str
         files=tuple(files) if headers is not None else (),
         source=f"{path.rstrip('/')}/config.json",
     )
-    if missing:
+    if missing or short:
         import attrs
 
-        incomplete = Finding.of("JSD475", path=path, missing=missing, count=len(missing))
-        profile = attrs.evolve(profile, findings=(*profile.findings, incomplete))
+        if missing:
+            incomplete = Finding.of("JSD475", path=path, missing=missing, count=len(missing))
+        else:
+            incomplete = Finding.of("JSD488", path=path, files=list(short))
+        profile = attrs.evolve(profile, findings=(*profile.findings, incomplete), incomplete=True)
     return profile
 
 
 def _weight_files(host: Host, path: str, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Return the files vLLM would load, and those an index names that are not there."""
+    """Return the files vLLM would load, and those that an index or the numbers in their names ask for in vain."""
     if _INDEX in names:
         index = _read_json(host, f"{path.rstrip('/')}/{_INDEX}", required=False) or {}
         mapped = index.get("weight_map")
         wanted = sorted({str(name) for name in mapped.values()}) if isinstance(mapped, dict) else []
         return wanted, [name for name in wanted if name not in names]
-    files = [name for name in names if name.endswith(".safetensors")]
+    files = [name for name in names if name.endswith(".safetensors") and not name.startswith("adapter_")]
     # Mistral repositories hold the same weights a second time under this name.
     single = [name for name in files if not name.startswith("consolidated")]
-    return single or files, []
+    return single or files, _absent_shards(single or files)
+
+
+def _absent_shards(files: list[str]) -> list[str]:
+    """Return the parts that `model-00001-of-00003.safetensors` and its like name and that are not there."""
+    import re
+
+    wanted: set[str] = set()
+    for name in files:
+        found = re.fullmatch(r"(.*)-(\d{5})-of-(\d{5})\.safetensors", name)
+        if found and 0 < int(found[3]) <= 1000:
+            parts = range(1, int(found[3]) + 1)
+            wanted.update(f"{found[1]}-{part:05d}-of-{found[3]}.safetensors" for part in parts)
+    return sorted(wanted.difference(files))
 
 
 def _read_json(host: Host, path: str, *, required: bool) -> Mapping[str, Any] | None:
@@ -82,7 +99,7 @@ def _read_json(host: Host, path: str, *, required: bool) -> Mapping[str, Any] | 
         return None
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError("JSE451", path=path, reason=str(error)) from error
     if not isinstance(data, dict):
         raise ModelError("JSE464", path=path)

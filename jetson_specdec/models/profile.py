@@ -62,6 +62,7 @@ class ModelProfile:
         remote_code: whether the config names code of its own (`auto_map`).
         draft: what the config of a drafter says about its target; None for ordinary models.
         files: names of the safetensors files that were read.
+        incomplete: whether the files are not all there, or end early.
     """
 
     id: str | None = None
@@ -92,6 +93,7 @@ class ModelProfile:
     remote_code: bool | None = None
     draft: DraftConfig | None = None
     files: tuple[str, ...] = ()
+    incomplete: bool = False
     sources: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
@@ -187,7 +189,13 @@ def profile_from_config(
         served, size = _dtype_of_files(tensors)
     sizes = None
     if tensors:
-        sizes = weight_sizes(tensors, dtype_bytes=size, quantized=found is not None, tied=bool(shape.tied))
+        sizes = weight_sizes(
+            tensors,
+            dtype_bytes=size,
+            quantized=found is not None,
+            tied=bool(shape.tied),
+            layers=None if draft is not None else shape.layers,
+        )
     profile = ModelProfile(
         id=id,
         model_type=shape.model_type,
@@ -244,7 +252,7 @@ def _with_headers(profile: ModelProfile, sizes: WeightSizes) -> ModelProfile:
     # A head's embedding is the target's: vLLM keeps one of the two when they are equal.
     loaded = sizes.loaded - (sizes.embedding if is_head else 0)
     reads_embedding = bool(profile.tied) and not is_head
-    active: int | None = loaded - sizes.vision - (0 if is_head or reads_embedding else sizes.embedding)
+    active: int | None = loaded - sizes.vision - sizes.lookup - (0 if is_head or reads_embedding else sizes.embedding)
     moe = profile.moe
     if moe is not None and not moe.known:
         active = None
@@ -253,6 +261,8 @@ def _with_headers(profile: ModelProfile, sizes: WeightSizes) -> ModelProfile:
     findings = []
     if sizes.mtp:
         findings.append(Finding.of("JSD472", bytes=sizes.mtp))
+    if sizes.speech:
+        findings.append(Finding.of("JSD447", bytes=sizes.speech))
     if is_head and sizes.embedding:
         findings.append(Finding.of("JSD473", bytes=sizes.embedding))
     return attrs.evolve(
@@ -260,7 +270,7 @@ def _with_headers(profile: ModelProfile, sizes: WeightSizes) -> ModelProfile:
         bytes_source="headers",
         weight_bytes=loaded,
         weight_bytes_active=active,
-        embedding_bytes=sizes.embedding,
+        embedding_bytes=sizes.embedding + sizes.lookup,
         head_bytes=sizes.head,
         expert_bytes=sizes.experts,
         vision_bytes=sizes.vision,
