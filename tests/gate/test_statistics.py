@@ -10,6 +10,7 @@ from scipy import stats
 
 from jetson_specdec.gate import Gate
 from jetson_specdec.gate.statistics import RequestSample, over_pairs, over_requests, unpaired, wider
+from jetson_specdec.policy import DEFAULT_POLICY, Policy
 
 LEVEL = 0.95
 ratios = st.floats(-1, 1).map(lambda value: round(value, 6))
@@ -156,7 +157,7 @@ def test_an_unchanged_concurrency_8_is_rarely_called_a_regression():
 
 
 def test_a_loss_exactly_at_the_margin_is_called_one_at_most_as_often_as_the_level_allows():
-    rate = outcome_rate("enable_limited", gain=1.8, tpot=0.5, eight=0.97, rounds=1500)
+    rate = outcome_rate("enable_limited", gain=1.8, tpot=0.5, eight=1 - Policy().equivalence_margin, rounds=1500)
     assert rate <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 1500)
 
 
@@ -172,3 +173,18 @@ def test_clear_cases_are_decided():
     assert outcome_rate("enable", gain=1.6, tpot=0.6, eight=1.08, rounds=200) > 0.9
     assert outcome_rate("disable", gain=1.0, tpot=1.0, eight=1.0, rounds=200) > 0.9
     assert outcome_rate("enable_limited", gain=1.6, tpot=0.6, eight=0.85, rounds=200) > 0.9
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.04])
+def test_at_the_default_policy_a_weak_gain_is_hardly_ever_enabled(noise):
+    # TPOT passes easily, so the gain alone decides; a run varies by `noise`, a ratio by √2 times that.
+    for pairs in (DEFAULT_POLICY.min_pairs, 8):
+        options = {"pairs": pairs, "spread": noise * 2**0.5, "rounds": 500}
+        assert outcome_rate("enable", gain=1.24, tpot=0.7, eight=1.0, **options) <= 0.01
+
+
+@pytest.mark.parametrize(("noise", "pairs"), [(0.02, 8), (0.04, DEFAULT_POLICY.max_pairs)])
+def test_at_the_default_policy_a_strong_gain_is_proved_within_its_pairs(noise, pairs):
+    options = {"pairs": pairs, "spread": noise * 2**0.5, "rounds": 400}
+    assert outcome_rate("enable", gain=1.5, tpot=1 / 1.5, eight=1.0, **options) >= 0.95
+    assert outcome_rate("enable_limited", gain=1.5, tpot=1 / 1.5, eight=1.0, **options) <= 0.05
