@@ -13,14 +13,15 @@ from attrs import evolve, field, frozen
 
 from jetson_specdec.errors import EndpointError, OptionError
 from jetson_specdec.loadgen.allotment import Batch, allot
-from jetson_specdec.loadgen.client import Api, Client
+from jetson_specdec.loadgen.client import Api, Client, Reception
 from jetson_specdec.loadgen.conditions import ConditionSampler, mean_power
 from jetson_specdec.loadgen.connection import Connection, Network
 from jetson_specdec.loadgen.notices import findings_of
 from jetson_specdec.loadgen.progress import Progress, print_progress
 from jetson_specdec.loadgen.prompts import Prompt, PromptSet, as_prompt_set
 from jetson_specdec.loadgen.server_side import Scrape, ServerSide, pooled
-from jetson_specdec.loadgen.stream import read_answer
+from jetson_specdec.loadgen.shown import address, secrets_in
+from jetson_specdec.loadgen.stream import Answer, read_answer
 from jetson_specdec.loadgen.summary import summarise
 from jetson_specdec.measurements import BenchConfig, BenchReport, Conditions, RequestRecord, Run
 
@@ -234,7 +235,7 @@ class Benchmark:
                 await client.reset_prefix_cache()
             failure = await self._warm_up(client, batch)
             if failure is not None and not runs:
-                raise EndpointError("JSE669", url=self.base_url, reason=failure)
+                raise EndpointError("JSE669", url=address(self.base_url), reason=failure)
             before = await side.scrape()
             begin = self.connection.now()
             answers = await self._one_run(client, batch, begin)
@@ -250,7 +251,7 @@ class Benchmark:
             runs.append(_with_power(run, sampler, begin, end))
             foreign.append(side.foreign(before, after, sent=len(answers)))
         if not any(run.completed for run in runs):
-            raise EndpointError("JSE669", url=self.base_url, reason=next(record.error for record in requests))
+            raise EndpointError("JSE669", url=address(self.base_url), reason=next(record.error for record in requests))
         known = side.conditions(self.known, first, foreign if last is not None and last.text else None)
         if sampler is not None:
             known = sampler.conditions(known)
@@ -282,8 +283,12 @@ class Benchmark:
             client.include_usage = False
             reception = await client.send(first, self.output_len)
         others = await asyncio.gather(*(client.send(prompt, self.output_len) for prompt in rest))
-        answers = [read_answer(got.pieces, failure=got.failure) for got in (reception, *others)]
+        answers = [self._read(got) for got in (reception, *others)]
         return None if any(answer.ok for answer in answers) else answers[0].error
+
+    def _read(self, reception: Reception) -> Answer:
+        secrets = (self.api_key, *secrets_in(self.base_url))
+        return read_answer(reception.pieces, failure=reception.failure, max_tokens=self.output_len, secrets=secrets)
 
     async def _one_run(self, client: Client, batch: Batch, begin: float) -> list[_Sent]:
         """Keep `concurrency` requests in flight until all prompts are answered."""
@@ -316,7 +321,7 @@ class Benchmark:
         records = []
         by_server = True
         for sent in answers:
-            answer = read_answer(sent.reception.pieces, failure=sent.reception.failure)
+            answer = self._read(sent.reception)
             tokens = None
             if answer.ok and answer.output_tokens is None:
                 by_server = False

@@ -17,12 +17,12 @@ from jetson_specdec.errors import EndpointError
 from jetson_specdec.loadgen.connection import Connection
 from jetson_specdec.loadgen.prompts import Prompt
 from jetson_specdec.loadgen.receiving import ARRIVALS, Arrivals
+from jetson_specdec.loadgen.shown import address, said, secrets_in
 from jetson_specdec.loadgen.stream import Piece
 
 __all__ = ["Api", "Client", "Reception", "normal_url"]
 
 Api = Literal["chat", "completions"]
-_MASK = "***"
 
 
 def normal_url(url: str) -> tuple[str, str]:
@@ -38,7 +38,7 @@ def normal_url(url: str) -> tuple[str, str]:
     except ValueError:
         valid = False
     if not valid:
-        raise EndpointError("JSE661", url=url)
+        raise EndpointError("JSE661", url=address(url))
     path = parts.path.rstrip("/")
     for tail in ("/chat/completions", "/completions", "/models"):
         path = path.removesuffix(tail)
@@ -133,13 +133,17 @@ class Client:
 
         try:
             page = await self._openai.models.list()
-            served = [model.id for model in page.data]
+            served = [str(model.id) for model in page.data]
         except openai.APIStatusError as error:
             if error.status_code == 404 and self.model:
                 return self.model  # a server without a list of models
-            raise EndpointError("JSE664", url=self.base_url, status=error.status_code) from error
+            raise EndpointError("JSE664", url=address(self.base_url), status=error.status_code) from error
+        except (ValueError, TypeError, AttributeError) as error:  # not the JSON of a list of models
+            raise EndpointError("JSE677", url=address(self.base_url), reason=self._say(error)) from error
         except openai.OpenAIError as error:
-            raise EndpointError("JSE663", url=self.base_url, reason=self._say(error.__cause__ or error)) from error
+            raise EndpointError(
+                "JSE663", url=address(self.base_url), reason=self._say(error.__cause__ or error)
+            ) from error
         if self.model is None and served:
             self.model = served[0]
         if self.model is None or (served and self.model not in served):
@@ -233,7 +237,7 @@ class Client:
             text = f"{type(error).__name__}: {error}".removesuffix(": ")
         else:
             text = str(error)
-        return text.replace(self.api_key, _MASK) if self.api_key else text
+        return said(text, (self.api_key, *secrets_in(self.base_url)))
 
 
 def _json_of(reply: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from jetson_specdec.loadgen.shown import said
 from jetson_specdec.measurements import Acceptance, RequestRecord
 
 __all__ = ["Answer", "Piece", "events", "read_answer"]
@@ -25,6 +26,11 @@ Piece = tuple[float, bytes]
 """Bytes as they arrived, and when: seconds since sending."""
 
 _CONTENT = ("reasoning", "reasoning_content", "content", "tool_calls", "function_call", "refusal", "audio")
+_BROKEN_OFF = frozenset({"abort", "aborted", "error", "cancelled", "canceled", "timeout"})
+"""Finish reasons of answers that were not finished."""
+_SLACK_TOKENS = 16
+"""So many tokens more than asked for are believed: end signs, and a last step that yields several."""
+_BOM = b"\xef\xbb\xbf"
 
 
 @frozen(kw_only=True)
@@ -37,7 +43,8 @@ class Answer:
         finish_reason: as the server gave it.
         input_tokens, output_tokens, cached_tokens: the server's `usage`; None where it sent none.
         token_ids: where the server returns them.
-        error: what the stream or its absence said went wrong.
+        error: what the stream or its absence said went wrong, secrets masked.
+        note: what is odd about a whole answer.
         acceptance: this request's own figures, where the server sends them (vLLM ≥ 0.32).
     """
 
@@ -49,6 +56,7 @@ class Answer:
     cached_tokens: int | None = None
     token_ids: tuple[int, ...] | None = None
     error: str | None = None
+    note: str | None = None
     acceptance: Acceptance | None = None
 
     @property
@@ -95,11 +103,11 @@ class Answer:
             chunks=len(self.times_s) or None,
             chunk_times_ms=tuple(round(1000 * at, 4) for at in self.times_s) or None,
             ok=self.ok,
-            error=self.error,
+            error=self.error or self.note,
             finish_reason=self.finish_reason,
             cached_tokens=self.cached_tokens,
             token_ids=self.token_ids,
-            text_sha256=sha256(self.text.encode()).hexdigest() if self.text else None,
+            text_sha256=sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest() if self.text else None,
             acceptance=self.acceptance,
         )
 
@@ -111,38 +119,67 @@ def _ms(seconds: float | None) -> float | None:
 def events(pieces: Iterable[Piece]) -> Iterator[tuple[float, bytes]]:
     r"""Yield the data of each server-sent event with the arrival of the piece that completed it.
 
-    Events may share a piece or span several; comments, other fields and `\r\n` are as the SSE standard has them.
+    Events may share a piece or span several; comments, other fields and the three ends of a line (`\n`, `\r\n`, `\r`)
+    are as the SSE standard has them.
     """
-    buffer = b""
+    for at, _, data in _named_events(pieces):
+        yield at, data
+
+
+def _named_events(pieces: Iterable[Piece]) -> Iterator[tuple[float, bytes, bytes]]:
+    """Yield arrival, name (mostly empty) and data of each event."""
     data: list[bytes] = []
+    name = b""
     at = 0.0
+    for at, line in _lines(pieces):
+        if line.startswith(b"data:"):
+            data.append(line[5:].removeprefix(b" "))
+        elif line.startswith(b"event:"):
+            name = line[6:].strip()
+        elif not line:
+            if data or name == b"error":
+                yield at, name, b"\n".join(data)
+            data, name = [], b""
+    if data or name == b"error":
+        yield at, name, b"\n".join(data)
+
+
+def _lines(pieces: Iterable[Piece]) -> Iterator[tuple[float, bytes]]:
+    """Yield lines without their ends, and what is left when the stream ends."""
+    buffer = b""
+    at = 0.0
+    half = False
     for at, piece in pieces:
-        buffer += piece
-        # A line ends with \n, \r\n or \r; a \r at the very end may be half of a \r\n, so it waits.
-        *lines, buffer = buffer.split(b"\n")
-        for raw in lines:
-            line = raw.removesuffix(b"\r")
-            if line.startswith(b"data:"):
-                data.append(line[5:].removeprefix(b" "))
-            elif not line and data:
-                yield at, b"\n".join(data)
-                data = []
-    line = buffer.removesuffix(b"\r")
-    if line.startswith(b"data:"):
-        data.append(line[5:].removeprefix(b" "))
-    if data:
-        yield at, b"\n".join(data)
+        if half and piece:
+            piece, half = piece.removeprefix(b"\n"), False  # the other half of a \r\n
+        if b"\r" in piece:
+            half = piece.endswith(b"\r")
+            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, buffer = (buffer + piece).split(b"\n")
+        for line in lines:
+            yield at, line.removeprefix(_BOM)
+    if buffer:
+        yield at, buffer.removeprefix(_BOM)
 
 
-def read_answer(pieces: Sequence[Piece], *, failure: str | None = None) -> Answer:
+def read_answer(
+    pieces: Sequence[Piece],
+    *,
+    failure: str | None = None,
+    max_tokens: int | None = None,
+    secrets: Iterable[str | None] = (),
+) -> Answer:
     """Read what arrived.
 
     Args:
         pieces: bytes and arrival times, in order.
         failure: what the client saw go wrong (connection, status, time-out); it wins over what the stream says.
+        max_tokens: how many were asked for at most; a count far beyond it is not believed.
+        secrets: values that must not be shown, should the server repeat them.
     """
-    reader = _Reader(error=failure)
-    for at, data in events(pieces):
+    known = tuple(secrets)
+    reader = _Reader(error=None if failure is None else said(failure, known), secrets=known)
+    for at, name, data in _named_events(pieces):
         if data.strip() == b"[DONE]":
             reader.done = True
             break
@@ -150,8 +187,11 @@ def read_answer(pieces: Sequence[Piece], *, failure: str | None = None) -> Answe
             chunk = json.loads(data)
         except (ValueError, RecursionError):
             chunk = None
+        if name == b"error":
+            reader.fail(chunk if chunk is not None else data.decode("utf-8", "replace") or "an event named error")
+            continue
         reader.take(at, chunk)
-    return reader.answer()
+    return reader.answer(max_tokens)
 
 
 @define
@@ -159,6 +199,7 @@ class _Reader:
     """Puts chunks together; a chunk of any shape is a token, something else, or an error, never an exception."""
 
     error: str | None
+    secrets: tuple[str | None, ...] = ()
     times: list[float] = field(factory=list)
     texts: list[str] = field(factory=list)
     token_ids: list[int] = field(factory=list)
@@ -171,15 +212,20 @@ class _Reader:
         if not isinstance(chunk, dict) or not isinstance(chunk.get("choices") or [], list):
             self.error = self.error or "malformed chunk"
             return
-        if chunk.get("error"):
-            self.error = self.error or _error_text(chunk["error"])
+        if _is_error(chunk):
+            self.fail(chunk.get("error") or chunk)
             return
         self.usage = _mapping(chunk.get("usage")) or self.usage
         self.acceptance = _acceptance(chunk) or self.acceptance
         if not chunk.get("choices"):
             return
         choice = _mapping(chunk["choices"][0])
+        if choice.get("error"):
+            self.fail(choice["error"])
+            return
         ended = choice.get("finish_reason")
+        if isinstance(ended, str) and ended.lower() in _BROKEN_OFF:
+            self.fail(f"finish reason {ended}")
         self.finish = str(ended) if ended else self.finish
         delta = choice.get("delta")
         delta = None if delta is None else _mapping(delta)
@@ -192,17 +238,27 @@ class _Reader:
         if isinstance(ids, list):
             self.token_ids.extend(item for item in ids if isinstance(item, int))
 
-    def answer(self) -> Answer:
+    def fail(self, error: Any) -> None:
+        """Keep what went wrong; the first thing counts."""
+        self.error = self.error or said(_error_text(error), self.secrets)
+
+    def answer(self, max_tokens: int | None = None) -> Answer:
         if self.error is None and not self.times:
             self.error = "no token arrived"
-        if self.error is None and not self.done and self.finish is None:
+        # Some servers never say why they ended; one that counted the tokens has at least come to the end.
+        if self.error is None and self.finish is None and not (self.done and self.usage):
             self.error = "the stream ended without a finish reason"
+        told = self.usage.get("completion_tokens")
+        tokens = _count(told)
+        most = None if max_tokens is None else max_tokens + max(_SLACK_TOKENS, max_tokens // 10)
+        believed = tokens is not None and tokens > 0 and (most is None or tokens <= most)
         return Answer(
             times_s=tuple(self.times),
             text="".join(self.texts),
             finish_reason=self.finish,
             input_tokens=_count(self.usage.get("prompt_tokens")),
-            output_tokens=_count(self.usage.get("completion_tokens")) or None,
+            output_tokens=tokens if believed else None,
+            note=None if believed or told is None else f"the server counted {str(told)[:24]} tokens, which cannot be",
             cached_tokens=_count(_mapping(self.usage.get("prompt_tokens_details")).get("cached_tokens")),
             token_ids=tuple(self.token_ids) or None,
             error=self.error,
@@ -222,11 +278,22 @@ def _text(choice: Mapping[str, Any], delta: Mapping[str, Any] | None) -> str:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _is_error(chunk: Mapping[str, Any]) -> bool:
+    """Say whether a chunk is one of the shapes in which servers tell of an error in the middle of a stream."""
+    if chunk.get("error") or "error" in (chunk.get("object"), chunk.get("type")):
+        return True
+    # `{"message": …, "code": 500}`, `{"detail": …}`: nothing of an answer in it, but a complaint.
+    return "choices" not in chunk and any(chunk.get(key) for key in ("message", "detail"))
 
 
 def _error_text(error: Any) -> str:
-    return str(error.get("message") or error) if isinstance(error, dict) else str(error)
+    if not isinstance(error, dict):
+        return str(error)
+    inner = error.get("error")
+    return str(error.get("message") or error.get("detail") or (inner and _error_text(inner)) or error)
 
 
 def _acceptance(chunk: Mapping[str, Any]) -> Acceptance | None:

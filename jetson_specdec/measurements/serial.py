@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +13,7 @@ from attrs import fields
 
 from jetson_specdec.errors import ReportError
 from jetson_specdec.findings import Finding, Severity, Step
-from jetson_specdec.measurements.core import SCHEMA_VERSION, BenchReport
+from jetson_specdec.measurements.core import SCHEMA_VERSION, BenchReport, RequestRecord, Run
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -93,7 +93,8 @@ def from_json(data: Any) -> BenchReport:
 def _out_of_range(report: BenchReport) -> tuple[str, Any, str] | None:
     """Return where a figure stands that no measurement gives, the figure, and what is allowed; or None."""
     acceptances = [("acceptance", report.acceptance)]
-    for kind, parts in (("runs", report.runs), ("requests", report.requests)):
+    listed: list[tuple[str, Sequence[Run | RequestRecord]]] = [("runs", report.runs), ("requests", report.requests)]
+    for kind, parts in listed:
         for number, part in enumerate(parts):
             place = f"{kind}[{number}]"
             if part.concurrency < 1:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetson_specdec.loadgen import read_answer
+from jetson_specdec.loadgen.shown import address
 from jetson_specdec.loadgen.stream import events
 
 
@@ -201,7 +202,8 @@ def test_events_do_not_depend_on_how_bytes_were_cut(payloads, newline, data):
     end = 0
     for (at, _), payload in zip(found, payloads, strict=True):
         end += len(f"data: {payload}{newline}{newline}".encode())
-        assert bounds[int(at) + 1] >= end
+        # The \r of a \r\n ends the line already.
+        assert bounds[int(at) + 1] >= end - (newline == "\r\n")
         assert bounds[int(at)] < end or bounds[int(at)] == bounds[int(at) + 1]
 
 
@@ -243,3 +245,107 @@ def test_any_bytes_are_an_answer_or_an_error(pieces):
 def test_any_json_chunk_is_an_answer_or_an_error(chunk):
     answer = read_answer([(0.1, b"data: " + json.dumps(chunk).encode() + b"\n\n")])
     assert answer.ok == (answer.error is None)
+
+
+# --- answers that were none ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("last", "error"),
+    [
+        ({"object": "error", "message": "engine died", "code": 500}, "engine died"),
+        ({"type": "error", "error": {"type": "overloaded", "message": "engine died"}}, "engine died"),
+        ({"message": "engine died", "code": 500}, "engine died"),
+        ({"detail": "engine died"}, "engine died"),
+        ({"choices": [{"index": 0, "error": {"message": "engine died"}}]}, "engine died"),
+        (text("", "abort"), "finish reason abort"),
+        (text("", "error"), "finish reason error"),
+        (delta("Cancelled", content=""), "finish reason Cancelled"),
+        (text(" b"), "the stream ended without a finish reason"),
+    ],
+)
+def test_an_answer_that_breaks_off_is_no_answer_even_with_done(last, error):
+    answer = read_answer(timed(sse(text("a"), last)))
+    assert (answer.ok, answer.error) == (False, error)
+
+
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("body", [b'data: {"error": "engine died"}', b"data: engine died", b'data: "engine died"'])
+def test_an_event_named_error_is_one(newline, body):
+    pieces = [sse(text("a"))[0], newline.join((b"event: error", body, b"", b"data: [DONE]", b"", b""))]
+    answer = read_answer(timed(pieces))
+    assert (answer.ok, answer.error) == (False, "engine died")
+
+
+def test_a_server_that_counts_but_never_says_why_it_ended_has_answered():
+    assert read_answer(timed(sse(text("a"), usage(3, 1)))).ok
+    assert not read_answer(timed(sse(text("a"), usage(3, 1), done=False))).ok
+
+
+@pytest.mark.parametrize("told", [-5, 10**9, 0, 81, "many", 1.5, True])
+def test_a_count_that_cannot_be_is_unknown_and_noted(told):
+    answer = read_answer(timed(sse(text("a"), text("b", "length"), usage(3, 1) | {
+        "usage": {"prompt_tokens": -7, "completion_tokens": told},
+    })), max_tokens=64)  # fmt: skip
+    seen = record(answer)
+    assert (seen.ok, seen.output_tokens, seen.tpot_ms, seen.input_tokens) == (True, None, None, None)
+    assert str(told) in seen.error
+
+
+@pytest.mark.parametrize("told", [1, 64, 66])
+def test_a_count_near_what_was_asked_for_is_believed(told):
+    answer = read_answer(timed(sse(text("a"), text("b", "length"), usage(3, told))), max_tokens=64)
+    assert (answer.output_tokens, record(answer).error) == (told, None)
+
+
+def test_a_carriage_return_alone_ends_a_line():
+    stream = b"\xef\xbb\xbfdata: one\r\rdata: two\rdata: more\r\r: comment\r\r"
+    assert [data for _, data in events([(0.1, stream)])] == [b"one", b"two\nmore"]
+    one_by_one = [(float(index), stream[index : index + 1]) for index in range(len(stream))]
+    found = list(events(one_by_one))
+    assert [data for _, data in found] == [b"one", b"two\nmore"]
+    assert found[0][0] == stream.index(b"\r\r") + 1
+
+
+def test_a_lone_surrogate_in_the_text_is_text():
+    assert record(
+        read_answer([(0.1, b'data: {"choices":[{"text":"\\ud800","finish_reason":"stop"}]}\n\n')])
+    ).text_sha256
+
+
+# --- secrets ---------------------------------------------------------------------------------------------------------
+
+KEY = "sk-proj-aVeryLongKey0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"error": {"message": f"invalid header Authorization: Bearer {KEY}"}},
+        {"object": "error", "message": f"bad key {KEY}"},
+        {"error": {"headers": {"authorization": f"Bearer {KEY}"}}},
+        {"detail": f"http://user:{KEY}@upstream/v1 is down"},
+    ],
+)
+def test_a_key_in_an_error_is_not_shown(chunk):
+    for known in ((KEY,), ()):
+        seen = record(read_answer(timed(sse(text("a"), chunk)), secrets=known))
+        assert not seen.ok
+        assert KEY not in seen.error
+    assert "a-local-word" not in read_answer([], failure="bad a-local-word", secrets=["a-local-word"]).error
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://user:pass-w0rd@host:8000/v1", "http://***@host:8000/v1"),
+        ("http://pass-w0rd@host/v1", "http://***@host/v1"),
+        ("user:pass-w0rd@host:8000", "***@host:8000"),
+        ("http://host/v1?api_key=pass-w0rd", "http://host/v1?api_key=***"),
+        ("http://host/v1?a=b&token=pass-w0rd", "http://host/v1?a=b&token=***"),
+        ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
+        ("http://[::1", "http://[::1"),
+    ],
+)
+def test_addresses_are_shown_without_their_secrets(url, shown):
+    assert address(url) == shown
