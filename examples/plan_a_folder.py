@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plan for every recipe in a folder and print one line each.
 
-    python examples/plan_a_folder.py examples/recipes thor-t5000
+Run it as `python examples/plan_a_folder.py examples/recipes thor-t5000`.
 """
 
 from __future__ import annotations

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jetson_specdec import errors
     from jetson_specdec.device import Device, detect
+    from jetson_specdec.device.core import Detector, Evidence, Observation
     from jetson_specdec.engine.core import EngineRelease
     from jetson_specdec.findings import Finding, Severity, Step
     from jetson_specdec.gate import Gate, Verdict
     from jetson_specdec.host import Host, LocalHost, RecordedHost
     from jetson_specdec.loadgen.benchmark import Benchmark
+    from jetson_specdec.logs.diagnosis import Diagnosis
+    from jetson_specdec.logs.launch import diagnose
     from jetson_specdec.logs.metrics import SpecMetrics
     from jetson_specdec.measurements import BenchReport, read_report
     from jetson_specdec.models.catalog import Catalog
@@ -38,17 +41,21 @@ _HOMES = {
     "BenchReport": "measurements",
     "Benchmark": "loadgen.benchmark",
     "Catalog": "models.catalog",
+    "Detector": "device.core",
     "Device": "device",
+    "Diagnosis": "logs.diagnosis",
     "DraftModelStrategy": "strategies",
     "DraftPair": "models.core",
     "Eagle3Strategy": "strategies",
     "EngineRelease": "engine.core",
+    "Evidence": "device.core",
     "Finding": "findings",
     "Gate": "gate",
     "Head": "models.core",
     "Host": "host",
     "LocalHost": "host",
     "NoSpec": "strategies",
+    "Observation": "device.core",
     "Plan": "planner",
     "Planner": "planner",
     "Policy": "policy",
@@ -64,6 +71,7 @@ _HOMES = {
     "Verdict": "gate",
     "decide": "planner",
     "detect": "device",
+    "diagnose": "logs.launch",
     "load_recipe": "recipe.load",
     "read_report": "measurements",
 }
@@ -72,17 +80,21 @@ __all__ = [
     "BenchReport",
     "Benchmark",
     "Catalog",
+    "Detector",
     "Device",
+    "Diagnosis",
     "DraftModelStrategy",
     "DraftPair",
     "Eagle3Strategy",
     "EngineRelease",
+    "Evidence",
     "Finding",
     "Gate",
     "Head",
     "Host",
     "LocalHost",
     "NoSpec",
+    "Observation",
     "Plan",
     "Planner",
     "Policy",
@@ -99,6 +111,7 @@ __all__ = [
     "__version__",
     "decide",
     "detect",
+    "diagnose",
     "errors",
     "load_recipe",
     "read_report",

@@ -96,11 +96,37 @@ def detect(
 def _ask(detector: Detector, host: Host) -> tuple[int, Evidence]:
     """Run one detector; a third party's that breaks is named, and the others go on."""
     try:
-        return detector.priority, detector.detect(host)
+        evidence = detector.detect(host)
+        _check(evidence)
+        return detector.priority, evidence
     except Exception as error:
         name = getattr(detector, "name", type(detector).__name__)
         reason = f"{type(error).__name__}: {error}"
         return 0, Evidence(findings=(Finding.of("JSD180", name=str(name), reason=reason),))
+
+
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "is_jetson": bool,
+    "in_container": bool,
+    "power_mode_is_max": bool,
+    "memory_total_bytes": int,
+    "memory_available_bytes": int,
+    "memory_bandwidth_gb_s": (int, float),
+    **dict.fromkeys(("family", "module", "l4t", "jetpack", "power_mode", "gpu_name"), str),
+}
+"""What an observation of each field must be; the other names are hints of the built-in detectors."""
+
+
+def _check(evidence: object) -> None:
+    """Hold what a detector returned to its protocol, so that a broken one fails by name and not somewhere later."""
+    if not isinstance(evidence, Evidence):
+        raise TypeError(f"detect() returned {type(evidence).__name__}, not Evidence")
+    for seen in evidence.observations:
+        kind = _KINDS.get(seen.name)
+        if kind is not None and (
+            not isinstance(seen.value, kind) or (isinstance(seen.value, bool) and kind is not bool)
+        ):
+            raise TypeError(f"{seen.name} cannot be {seen.value!r}")
 
 
 def _service_may_know(device: Device, host: Host) -> bool:

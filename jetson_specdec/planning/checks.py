@@ -34,12 +34,13 @@ def board(situation: Situation) -> tuple[Finding, ...]:
     """Return whether this board may speculate at all."""
     device = situation.device
     family, module = device.family, device.module
+    told = {finding.topic: finding for finding in device.findings if finding.severity is Severity.BLOCKING}
     if device.is_jetson is False:
-        return (Finding.of("JSD505"),)
+        return (told.get("not-a-jetson") or Finding.of("JSD505"),)
     if family is None:
         return (Finding.of("JSD503"),)
     if family not in ALLOWED_FAMILIES:
-        return (Finding.of("JSD502", family=family, module=module or family),)
+        return (told.get("family-not-supported") or Finding.of("JSD502", family=family, module=module or family),)
     if family == "igx_orin":
         if any(finding.topic == "dgpu-present" for finding in device.findings):
             return (Finding.of("JSD504"),)

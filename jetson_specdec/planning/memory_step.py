@@ -79,10 +79,12 @@ def choose(situation: Situation, proposal: Proposal | None) -> MemoryStep:
         value=value,
         fits=None if choice.state == "unknown" else True,
         ledger=choice.ledger,
-        findings=(shown, *choice.findings),
+        # The step and its cost are said in one sentence; the ledger has the parts.
+        findings=(shown, *(each for each in choice.findings if each.code not in _PARTS)),
     )
 
 
+_PARTS = ("JSD490", "JSD496")
 _TOO_HIGH = ("memory_precheck", "oom_load", "oom_warmup", "driver_oom", "host_oom_killed", "watchdog_stopped")
 
 

@@ -45,7 +45,7 @@ def for_plan(plan: Plan, situation: Situation) -> tuple[Step, ...]:
 def _speculate(plan: Plan, situation: Situation) -> list[Step]:
     found = []
     if situation.baseline is None:
-        found.append(Step.of("measure-baseline", concurrency=[1, 8]))
+        found.append(Step.of("measure-baseline", concurrency=[1, 8], command="jetson-specdec bench --out before.json"))
     for download in plan.downloads:
         if download.cached is True:
             continue

@@ -3,11 +3,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from jetson_specdec.render import terminal
 
 __all__ = ["print_explanations"]
+
+
+def _readable(template: str) -> str:
+    """Show what stands in for a value by its name alone: `{free_bytes:gib}` as ‹free bytes›."""
+    import re
+
+    return re.sub(r"\{(\w+)[^}]*\}", lambda match: f"‹{match[1].replace('_', ' ')}›", template)
+
+
+def _shown(name: str) -> Callable[[float], str]:
+    return (lambda value: str(terminal.bytes_text(value))) if name.endswith("_bytes") else str
 
 
 def print_explanations(findings: list[dict[str, Any]], thresholds: list[dict[str, Any]], *, long: bool) -> None:
@@ -24,12 +36,13 @@ def print_explanations(findings: list[dict[str, Any]], thresholds: list[dict[str
         return
     for each in findings:
         terminal.headline(f"{each['code']}  {each['topic']}  ({each['severity']})")
-        terminal.console().print(f"  {each['message']}")
+        terminal.console().print(f"  {_readable(each['message'])}")
         if each["explain"]:
-            terminal.console().print(f"  {each['explain']}")
+            terminal.console().print(f"  {_readable(each['explain'])}")
         if each["source"]:
             terminal.console().print(f"  Source: {each['source']}", style="dim")
     for rule in thresholds:
-        terminal.headline(f"{rule['name']} = {rule['value']}")
-        terminal.line(f"  default {rule['default']}, allowed {rule['low']} to {rule['high']}")
+        shown = _shown(rule["name"])
+        terminal.headline(f"{rule['name']} = {shown(rule['value'])}")
+        terminal.line(f"  default {shown(rule['default'])}, allowed {shown(rule['low'])} to {shown(rule['high'])}")
         terminal.line(f"  Source: {rule['source']} ({rule['confidence']})", "dim")

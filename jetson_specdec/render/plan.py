@@ -31,6 +31,10 @@ def headline(plan: Plan) -> str:
         "k": config.get("num_speculative_tokens"),
     }
     key = plan.outcome if plan.outcome in ("none", "refuse", "already") else "speculate"
+    if key == "none" and plan.target is None:
+        key = "none-unknown"
+    elif key in ("speculate", "already") and values["model"] is None:
+        key = f"{key}-plain"
     return render(f"headline-{key}", values)
 
 
@@ -64,7 +68,8 @@ def print_plan(plan: Plan) -> None:
         )
     terminal.section("Reasons")
     terminal.findings(plan.findings)
-    others = {name: reason for name, reason in plan.rejected.items() if reason not in plan.findings}
+    told = {finding.code for finding in plan.findings}
+    others = {name: reason for name, reason in plan.rejected.items() if reason.code not in told}
     for name, reason in others.items():
         terminal.line(f"  {name}: {reason.message}")
     if plan.next_steps:

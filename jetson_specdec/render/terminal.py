@@ -7,12 +7,13 @@ never read as markup, and what people copy (commands, diffs) is never wrapped.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from jetson_specdec.findings import Finding, Step
 
@@ -27,10 +28,20 @@ def console() -> Console:
     from rich.console import Console
 
     made = Console(highlight=False, markup=False, emoji=False)
-    if not made.is_terminal:
-        # A pipe or a file has no width; long lines belong to whoever reads them.
-        made.width = 160
+    if not made.is_terminal and not os.environ.get("COLUMNS"):
+        made.width = 120  # a pipe or a file has no width of its own
     return made
+
+
+def _emit(shape: RenderableType) -> None:
+    """Print a table; where nobody sees them, the blanks that fill its columns are left out."""
+    if console().is_terminal:
+        console().print(shape)
+        return
+    with console().capture() as captured:
+        console().print(shape)
+    for row in captured.get().splitlines():
+        console().out(row.rstrip(), highlight=False)
 
 
 def headline(text: str, style: str = "bold") -> None:
@@ -74,7 +85,7 @@ def findings(found: Iterable[Finding]) -> None:
         mark, style = MARKS[finding.severity.value]
         code = f"  [{finding.code} {finding.topic}]"
         grid.add_row("", Text(mark, style), Text.assemble(finding.message, (code, "dim")))
-    console().print(grid)
+    _emit(grid)
 
 
 def steps(wanted: Sequence[Step]) -> None:
@@ -86,7 +97,7 @@ def steps(wanted: Sequence[Step]) -> None:
     for number, step in enumerate(wanted, 1):
         command = ("\n" + step.command, "cyan") if step.command is not None else ""
         grid.add_row("", f"{number}.", Text.assemble(step.text, command))
-    console().print(grid)
+    _emit(grid)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str | None]], *, right: Sequence[int] = ()) -> None:
@@ -98,7 +109,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str | None]], *, right:
         made.add_column(name, justify="right" if index in right else "left", overflow="fold")
     for row in rows:
         made.add_row(*("—" if cell is None else cell for cell in row))
-    console().print(made)
+    _emit(made)
 
 
 def bytes_text(value: float | None) -> str | None:

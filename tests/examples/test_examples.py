@@ -40,3 +40,22 @@ def test_sample_recipes(name, module, l4t, k):
     assert plan.speculative_config["num_speculative_tokens"] == k
     done = subprocess.run(["bash", "-n"], input=plan.recipe.after, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_own_detector():
+    assert run(EXAMPLES / "own_detector.py") == "agx-orin-64gb /etc/acme-carrier\n"
+
+
+def test_sample_policy_and_catalogue():
+    from jetson_specdec import Catalog
+    from jetson_specdec.extensions import load_policy
+
+    policy = load_policy(EXAMPLES / "policy.toml")
+    assert (policy.start_k_thor, policy.utilization_step) == (4, 0.08)
+    planner = Planner(policy=policy, catalog=Catalog.load([EXAMPLES / "catalog.toml"]))
+    recipe = "vllm serve acme/Qwen3-8B-support --gpu-memory-utilization 0.8\n"
+    plan = planner.plan(recipe, device="thor-t5000", l4t="38.4.0")
+    assert plan.outcome == "eagle3"
+    assert plan.speculative_config["model"] == "acme/Qwen3-8B-support-eagle3"
+    assert plan.utilization.after == 0.72
+    assert plan.speculative_config["num_speculative_tokens"] == 4
