@@ -83,12 +83,22 @@ class Located:
         words: one for each of its arguments (none where it stands in a script).
         tail: the last word of the command, behind which arguments are added; None where there is no word at all.
         script: the shell text it stands in, or None.
+        entry_words: how many words of the entrypoint override are in front of the arguments (or of the script) and
+            stay as they are; None where the entrypoint is not one of this form's words.
     """
 
     command: ServeCommand
     words: tuple[Word, ...] = ()
     tail: Word | None = None
     script: ScriptSite | None = None
+    entry_words: int | None = None
+
+    @property
+    def surroundings(self) -> ServeCommand:
+        """The command with that part of the entrypoint only which is no argument."""
+        if self.entry_words is None or self.command.entrypoint is None:
+            return self.command
+        return attrs.evolve(self.command, entrypoint=self.command.entrypoint[: self.entry_words])
 
 
 @frozen(kw_only=True)
@@ -139,10 +149,19 @@ def locate(text: str, entry: Sequence[Word] | None, words: Sequence[Word], place
     sites = {id(one): word for one, word in zip(fields, everything, strict=True)}
     outcome = _outcome(text, fields, None if entry is None else len(entry), place)
     if outcome.kind == "serve":
-        return [_serve(text, outcome, sites, everything, place)]
-    if outcome.kind == "script" and len(outcome.rest) == 1 and id(outcome.rest[0]) in sites:
-        return _script(text, outcome, sites[id(outcome.rest[0])], place)
-    return []
+        inside, found = outcome.args, [_serve(text, outcome, sites, everything, place)]
+    elif outcome.kind == "script" and len(outcome.rest) == 1 and id(outcome.rest[0]) in sites:
+        inside, found = outcome.rest, _script(text, outcome, sites[id(outcome.rest[0])], place)
+    else:
+        return []
+    if entry is None:
+        return found
+    changeable = {id(one) for one in inside}
+    first = next((at for at, one in enumerate(fields) if id(one) in changeable), len(fields))
+    return [
+        attrs.evolve(one, entry_words=min(first, len(entry))) if one.command.launcher == place.launch.launcher else one
+        for one in found
+    ]
 
 
 def _outcome(text: str, fields: Sequence[Field], entry: int | None, place: Place) -> Outcome:

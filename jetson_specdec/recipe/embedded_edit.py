@@ -65,11 +65,11 @@ def edit_located(
     typed = by_hand_of(command, edits)
     if command.blocked is not None:
         raise UneditableError("JSE210", line=command.line, reason=command.blocked.message, type=typed)
-    before, located = reread(recipe.text)
+    _, located = reread(recipe.text)
     if len(located) != len(recipe.commands) or len(located[index].command.args) != len(command.args):
         raise UneditableError("JSE216", line=command.line, type=typed)
     for text in _texts(recipe.text, located[index], edits, typed):
-        if text is not None and _proved(before, text, index, wanted, reread):
+        if text is not None and _proved(located, text, index, wanted, reread):
             return text
     raise UneditableError("JSE213", line=command.line, type=typed)
 
@@ -85,17 +85,21 @@ def _placed(edit: ArgEdit, args: Sequence[Arg]) -> ArgEdit:
 
 
 def _proved(
-    before: Recipe, text: str, index: int, wanted: Sequence[Any], reread: Callable[[str], tuple[Recipe, list[Located]]]
+    before: Sequence[Located],
+    text: str,
+    index: int,
+    wanted: Sequence[Any],
+    reread: Callable[[str], tuple[Recipe, list[Located]]],
 ) -> bool:
     try:
-        again, _ = reread(text)
+        _, again = reread(text)
     except RecipeError:
         return False
-    return len(again.commands) == len(before.commands) and all(
-        context_of(old) == context_of(new)
-        and [shape_of(arg) for arg in new.args]
-        == (list(wanted) if number == index else [shape_of(arg) for arg in old.args])
-        for number, (old, new) in enumerate(zip(before.commands, again.commands, strict=True))
+    return len(again) == len(before) and all(
+        context_of(old.surroundings) == context_of(new.surroundings)
+        and [shape_of(arg) for arg in new.command.args]
+        == (list(wanted) if number == index else [shape_of(arg) for arg in old.command.args])
+        for number, (old, new) in enumerate(zip(before, again, strict=True))
     )
 
 
