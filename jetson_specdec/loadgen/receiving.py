@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -34,6 +35,7 @@ _READ_BYTES: Final = 2**16
 _MOST_AT_ONCE: Final = 4096
 _LAST_WORDS_S: Final = 5.0
 _LONGEST_LINE: Final = 2**16
+_CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _CUT_OFF: Final = "peer closed connection without sending complete message body (incomplete chunked read)"
 
 
@@ -50,23 +52,21 @@ class Unchunker:
 
     Attributes:
         done: whether the last chunk and its trailers have come.
+        fault: why these bytes are no chunks; the payload before that is given out all the same.
     """
 
     done: bool = False
+    fault: str | None = None
     _left: int = 0
     _line: bytes = b""
     _trailers: bool = False
 
     def feed(self, data: bytes) -> bytes:
-        """Return the payload in these bytes.
-
-        Raises:
-            ValueError: they are no chunks.
-        """
+        """Return the payload in these bytes."""
         data, self._line = self._line + data, b""
         payload = b""
         at = 0
-        while not self.done:
+        while not self.done and self.fault is None:
             if self._left:
                 part = data[at : at + self._left]
                 payload = payload + part if payload else part
@@ -78,17 +78,19 @@ class Unchunker:
             if end < 0:
                 self._line = data[at:]
                 if len(self._line) > _LONGEST_LINE:
-                    raise ValueError("chunk header too long")
+                    self.fault = "chunk header too long"
                 break
             line = data[at:end]
             at = end + 2
             if self._trailers:
                 self.done = not line
             elif line:  # an empty one ends the chunk before
-                self._left = int(line.partition(b";")[0], 16)
-                if self._left < 0:
-                    raise ValueError("negative chunk size")
-                self._trailers = self._left == 0
+                digits = line.partition(b";")[0].strip()
+                if _CHUNK_SIZE.fullmatch(digits):
+                    self._left = int(digits, 16)
+                    self._trailers = self._left == 0
+                else:
+                    self.fault = "not a chunk size: " + repr(bytes(digits[:20]))
         return payload
 
 
@@ -191,12 +193,18 @@ class _Exchange:
         raise http.client.IncompleteRead(b"")
 
     def _unpack(self, unchunker: Unchunker) -> bool:
-        """Bring the pieces up to what has arrived; returns whether the last chunk is among them."""
+        """Bring the pieces up to what has arrived; returns whether the last chunk is among them.
+
+        Raises:
+            http.client.HTTPException: these are no chunks.
+        """
         for at, data in self._raw:
             payload = unchunker.feed(data)
             if payload:
                 self.arrivals.pieces.append((at - self.arrivals.sent, payload))
         self._raw.clear()
+        if unchunker.fault is not None:
+            raise http.client.HTTPException(unchunker.fault)
         return unchunker.done
 
     def _translated(self, error: Exception) -> Exception:
@@ -211,7 +219,7 @@ class _Exchange:
             kind, text = library.RemoteProtocolError, "Server disconnected without sending a response."
         elif isinstance(error, http.client.IncompleteRead):
             kind, text = library.RemoteProtocolError, _CUT_OFF
-        elif isinstance(error, (http.client.HTTPException, ValueError)):
+        elif isinstance(error, (http.client.HTTPException, ValueError)):  # http.client's own checks raise both
             kind = library.RemoteProtocolError
         translated: Exception = kind(text)
         translated.__cause__ = error

@@ -12,20 +12,16 @@ count. Aims: at most a third of the other's processor time and a fifth of its me
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
-MODEL = "fake/model"
+from fake_process import MODEL, fake_server
+
 VLLM = "JETSON_SPECDEC_REAL_VLLM"
 MAKE_TOKENIZER = """
 import sys
@@ -35,26 +31,7 @@ words = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
 words.pre_tokenizer = pre_tokenizers.Whitespace()
 PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>").save_pretrained(sys.argv[1])
 """
-WORDS = "the board keeps a steady pace while each small step adds one more word to what it has said before".split()
-
-
-@contextlib.contextmanager
-def fake_server(port: int, step_ms: float) -> Iterator[str]:
-    """Serve in another process, so that its cost is not the client's."""
-    env = {**os.environ, "JETSON_SPECDEC_FAKE": json.dumps({"step_ms": step_ms, "batch_ms": 0.0})}
-    argv = [sys.executable, "-m", "jetson_specdec.testing.fake_vllm", "serve", MODEL, "--port", str(port)]
-    argv += ["--max-model-len", "100000", "--disable-log-stats"]
-    with subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL) as server:
-        try:
-            for _ in range(200):
-                try:
-                    urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
-                    break
-                except urllib.error.URLError:
-                    time.sleep(0.1)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
+QUESTION = "how does a board keep a steady pace while each small step adds one more word to what it has said before"
 
 
 def cost(argv: list[str], log: Path) -> tuple[float, float]:
@@ -115,7 +92,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--step-ms", type=float, default=2.0, help="of the server; longer with concurrency")
     parser.add_argument("--port", type=int, default=8479)
-    options = parser.parse_args()
+    options, _ = parser.parse_known_args()
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f} at the start")
     requests = options.tokens // options.output_len
     found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
@@ -127,10 +104,10 @@ def main() -> None:
         else:
             print(f"{Theirs.name}: left out, since {VLLM} names no virtual environment with vLLM")
         prompts = folder / "prompts.jsonl"
-        rows = [{"prompt": " ".join([f"question {index}", *WORDS])} for index in range(3 * requests + 1)]
+        rows = [{"prompt": f"number {index}: {QUESTION}"} for index in range(3 * requests + 1)]
         prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
         for concurrency in options.concurrency:
-            with fake_server(options.port, options.step_ms * concurrency**0.5) as url:
+            with fake_server(options.port, {"step_ms": options.step_ms * concurrency**0.5, "batch_ms": 0.0}) as url:
                 for _ in range(options.rounds):
                     for tool in tools:
                         seconds, peak = [], 0.0
@@ -140,7 +117,7 @@ def main() -> None:
                             used, peak = cost(argv, folder / "log.txt")
                             got = tool.tokens(out)
                             if got != count * options.output_len:
-                                raise SystemExit(f"{tool.name}: {got} tokens\n{(folder / 'log.txt').read_text()[-3000:]}")
+                                raise SystemExit(f"{tool.name} counted {got} tokens")
                             seconds.append(used)
                         marginal = (seconds[1] - seconds[0]) / (2 * requests * options.output_len) * 10_000
                         found.setdefault((tool.name, concurrency), []).append((marginal, peak, seconds[0]))

@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a streamed chunk costs the client: raw bytes with a time stamp, against parsed chunk objects.
 
-Run it: `python tests/benchmarks/stream_cost.py`. A `FakeVllm` in a process of its own streams long answers; both ways
-take turns in one process, and what counts is the processor time of this process, so other load matters little.
+    python tests/benchmarks/bench_stream_cost.py [--rounds 9]
+
+A `FakeVllm` in a process of its own streams long answers; both ways take turns in one process, and what counts is the
+processor time of this process, so other load matters little.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import os
 import statistics
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
+
+from fake_process import fake_server
 
 from jetson_specdec.loadgen import Prompt
 from jetson_specdec.loadgen.client import Client
@@ -46,8 +44,8 @@ async def parsed(client: Client, tokens: int) -> tuple[float, float, int]:
     return time.process_time() - begin, 0.0, len(times)
 
 
-async def compare(port: int, rounds: int, tokens: int) -> dict[str, list[float]]:
-    client = Client(base_url=f"http://127.0.0.1:{port}", connection=Network())
+async def compare(url: str, rounds: int, tokens: int) -> dict[str, list[float]]:
+    client = Client(base_url=url, connection=Network())
     await client.open()
     await client.find_model()
     found: dict[str, list[float]] = {"raw": [], "raw_reading": [], "parsed": []}
@@ -68,20 +66,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--tokens", type=int, default=1500)
     parser.add_argument("--port", type=int, default=8479)
-    options = parser.parse_args()
-    env = {**os.environ, "JETSON_SPECDEC_FAKE": json.dumps({"step_ms": 2.0})}
-    program = [sys.executable, "-m", "jetson_specdec.testing.fake_vllm", "serve", "m", "--port", str(options.port)]
-    with subprocess.Popen(program, env=env, stdout=subprocess.DEVNULL) as server:
-        try:
-            for _ in range(200):
-                try:
-                    urllib.request.urlopen(f"http://127.0.0.1:{options.port}/health", timeout=5).close()
-                    break
-                except urllib.error.URLError:
-                    time.sleep(0.1)
-            found = asyncio.run(compare(options.port, options.rounds, options.tokens))
-        finally:
-            server.terminate()
+    options, _ = parser.parse_known_args()
+    with fake_server(options.port, {"step_ms": 2.0}) as url:
+        found = asyncio.run(compare(url, options.rounds, options.tokens))
     for name, values in found.items():
         print(f"{name:12} {statistics.median(values):7.1f} us a chunk  (min {min(values):.1f}, max {max(values):.1f})")
     ratio = statistics.median(found["parsed"]) / statistics.median(found["raw"])
