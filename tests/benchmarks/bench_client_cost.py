@@ -6,7 +6,8 @@
 A `FakeVllm` in a process of its own streams one token a chunk. `jetson-specdec bench` and `vllm bench serve` (from the
 virtual environment that the variable names; left out without it) take turns, each as a whole process. Marginal cost is
 the processor time (user and system) of a run with three times the tokens less that of a run, so that start-up does not
-count. Aims: at most a third of the other's processor time and a fifth of its memory.
+count. Bare sockets, which wait, receive and note the time, show how much of it no client can avoid. Aims: at most a
+third of the other's processor time and a fifth of its memory.
 """
 
 from __future__ import annotations
@@ -60,6 +61,18 @@ class Ours:
         return int(json.loads(out.read_text())["runs"][0]["total_output_tokens"])
 
 
+class Bare:
+    name = "(bare sockets)"
+
+    def argv(self, url: str, prompts: Path, requests: int, length: int, concurrency: int, out: Path) -> list[str]:
+        port = url.rpartition(":")[2]
+        program = str(Path(__file__).with_name("bare_client.py"))
+        return [sys.executable, program, port, str(requests), str(length), str(concurrency), str(out)]
+
+    def tokens(self, out: Path) -> int:
+        return int(json.loads(out.read_text())["total_output_tokens"])
+
+
 class Theirs:
     name = "vllm bench serve"
 
@@ -98,7 +111,7 @@ def main() -> None:
     found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tools: list[Ours | Theirs] = [Ours()]
+        tools: list[Ours | Bare | Theirs] = [Ours(), Bare()]
         if os.environ.get(VLLM):
             tools.append(Theirs(os.environ[VLLM], folder / "tokenizer"))
         else:
@@ -130,8 +143,8 @@ def main() -> None:
             f"{' '.join(f'{value:.2f}' for value in sorted(marginals)):>26}"
             f"{statistics.median(peaks):10.0f}{statistics.median(wholes):18.2f}"
         )
-    for concurrency in options.concurrency if len(tools) == 2 else ():
-        ours, theirs = (found[tool.name, concurrency] for tool in tools)
+    for concurrency in options.concurrency if len(tools) == 3 else ():
+        ours, theirs = (found[tools[place].name, concurrency] for place in (0, 2))
         shares = [
             statistics.median(row[place] for row in ours) / statistics.median(row[place] for row in theirs)
             for place in (0, 1)
