@@ -85,7 +85,15 @@ class KVPlan:
         return total
 
     def capacity(self, available_bytes: int, max_model_len: int) -> Capacity:
-        """Return what `available_bytes` hold for sequences of up to `max_model_len` tokens."""
+        """Return what `available_bytes` hold for sequences of up to `max_model_len` tokens.
+
+        Raises:
+            OptionError: `max_model_len` is below 1.
+        """
+        if max_model_len < 1:
+            from jetson_specdec.errors import OptionError
+
+            raise OptionError("JSE432", name="max_model_len", value=max_model_len, expected="a whole number from 1")
         blocks = max(available_bytes, 0) // self.block_bytes
         each = self.blocks_for(max_model_len)
         sequences = blocks / each
@@ -150,7 +158,7 @@ def _state_of_one_layer(profile: ModelProfile, kind: str, k: int) -> int | None:
 
 
 def plan_kv(buckets: tuple[Bucket, ...], *, block_size: int, in_flight_tokens: int) -> KVPlan | None:
-    """Group buckets into a block pool; None when there is nothing to keep.
+    """Group buckets into a block pool; None when there is nothing to keep or a block holds no token.
 
     Args:
         buckets: of the target, and of the drafter where there is one.
@@ -158,7 +166,7 @@ def plan_kv(buckets: tuple[Bucket, ...], *, block_size: int, in_flight_tokens: i
         in_flight_tokens: batches in flight times `--max-num-batched-tokens`.
     """
     merged = _merge(buckets)
-    if not merged:
+    if not merged or block_size < 1:
         return None
     windows = {bucket.window for bucket in merged}
     if len(windows) == 1 and not any(bucket.state_bytes for bucket in merged):

@@ -105,23 +105,24 @@ def build_ledger(
     if method in _METHODS_WITHOUT_DRAFT:
         drafter = None
     case = _Case(
-        total=device_total_bytes,
+        total=_usable(device_total_bytes),
         available=available_bytes,
         mem_free=mem_free_bytes,
         version=parse_version(release_version),
         target=target,
         draft=drafter,
         speculating=draft is not None or k is not None,
-        k=k or 0,
+        k=max(k or 0, 0),
         method=method,
         kv_dtype=kv_dtype,
-        max_model_len=max_model_len or (target.max_position_embeddings if target else None),
-        num_seqs=max_num_seqs or default_num_seqs(device_total_bytes),
-        batched_tokens=max_num_batched_tokens or default_batched_tokens(device_total_bytes),
+        max_model_len=_served_len(max_model_len, target),
+        num_seqs=_usable(max_num_seqs or default_num_seqs(device_total_bytes)),
+        batched_tokens=_usable(max_num_batched_tokens or default_batched_tokens(device_total_bytes)),
         kv_cache_memory_bytes=kv_cache_memory_bytes,
         eager=bool(enforce_eager),
         block_size=block_size,
     )
+    utilization, utilization_on = _share(utilization), _share(utilization_on)
     off = _arm(case, "off", utilization)
     if not case.speculating:
         return MemoryLedger(off=off, findings=tuple(_findings(case, off, None, None, release_version)))
@@ -136,6 +137,23 @@ def build_ledger(
         tokens_lost_to_step=_minus(same.kv_tokens, on.kv_tokens),
         findings=tuple(_findings(case, off, on, same, release_version)),
     )
+
+
+def _usable(value: int | None) -> int | None:
+    """Return a count or size above 0; what cannot be one is unknown."""
+    return value if value is not None and value > 0 else None
+
+
+def _served_len(max_model_len: int | None, target: ModelProfile | None) -> int | None:
+    """Return the length to compute for: the model's own where none or `auto` (−1) is asked for."""
+    if max_model_len in (None, 0, -1):
+        return _usable(target.max_position_embeddings) if target else None
+    return _usable(max_model_len)
+
+
+def _share(utilization: float | None) -> float | None:
+    """Return a utilisation that vLLM takes, 0 < x ≤ 1; anything else, not-a-number too, is unknown."""
+    return utilization if utilization is not None and 0 < utilization <= 1 else None
 
 
 def _minus(first: int | None, second: int | None) -> int | None:

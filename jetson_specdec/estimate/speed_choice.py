@@ -86,7 +86,14 @@ def choose_k(
         ran_k: the k that ran, or the start value where nothing ran yet.
         policy: the rule's threshold.
         max_k: largest k to consider; all the cost covers where not given.
+
+    Raises:
+        OptionError: `ran_k` is below 1.
     """
+    if ran_k < 1:
+        from jetson_specdec.errors import OptionError
+
+        raise OptionError("JSE432", name="ran_k", value=ran_k, expected="a whole number from 1")
     top = min(cost.k_max, max_k if max_k is not None else cost.k_max)
     tokens = {k: span for k in range(1, top + 1) if acceptance and (span := acceptance.tokens(k)) is not None}
     if acceptance is None or not tokens or cost.middle is None:

@@ -60,9 +60,13 @@ def read_draft_config(config: Mapping[str, Any]) -> DraftConfig | None:
         draft_vocab_size=_whole(config.get("draft_vocab_size")),
         target_hidden_size=_whole(config.get("target_hidden_size")),
         aux_layers=aux or None,
-        verifier=verifier.get("name_or_path") if isinstance(verifier, Mapping) else None,
+        verifier=_text(verifier.get("name_or_path")) if isinstance(verifier, Mapping) else None,
         native_k=_whole(first.get("speculative_tokens")),
     )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _whole(value: Any) -> int | None:

@@ -19,6 +19,10 @@ from jetson_specdec.models.profile import ModelProfile
 __all__ = ["PairReport", "PairState", "check_pair", "tokenizers_equal"]
 
 PairState = Literal["ok", "bad_guess", "refused", "unknown"]
+_KNOWN_METHODS = (
+    "draft_model", "eagle", "eagle3", "dflash", "dspark", "mtp", "medusa", "mlp_speculator", "ngram", "ngram_gpu",
+    "suffix",
+)  # fmt: skip
 _HIDDEN_STATE_METHODS = ("eagle3", "eagle", "dflash", "dspark")
 _MAX_K = 128
 """`MAX_SPEC_LEN` of vLLM 0.32 `v1/sample/rejection_sampler.py`: with 129 the engine dies at the first request."""
@@ -69,9 +73,10 @@ def _essence(data: bytes) -> dict[str, Any] | None:
         content = json.loads(data)
         model = content["model"]
         added = {str(token["content"]): int(token["id"]) for token in content.get("added_tokens") or []}
-    except (ValueError, KeyError, TypeError):
+        listed = model.get("merges") or []
+        merges = [" ".join(merge) if isinstance(merge, list) else merge for merge in listed]
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
-    merges = [" ".join(merge) if isinstance(merge, list) else merge for merge in model.get("merges") or []]
     return {
         "type": model.get("type"),
         "vocab": model.get("vocab"),
@@ -121,8 +126,14 @@ def check_pair(
     findings: list[Finding] = []
     findings += _releases(target, draft, method, release, supported, min_release)
     findings += _kind(draft, method)
+    if method not in _KNOWN_METHODS:
+        findings.append(Finding.of("JSD487", method=method))
+    if k is not None and k < 1:
+        findings.append(Finding.of("JSD486", k=k))
     if k is not None and k > _MAX_K:
         findings.append(Finding.of("JSD467", k=k, limit=_MAX_K))
+    if method == "draft_model":
+        findings += _smaller(target, draft)
     vocab_equal, vocabulary = _vocabulary(target, draft, method, release)
     findings += vocabulary
     same, tokens = _tokenizers(method, vocab_equal, target_tokenizer, draft_tokenizer)
@@ -195,6 +206,15 @@ def _kind(draft: ModelProfile, method: str) -> list[Finding]:
     return found
 
 
+def _smaller(target: ModelProfile, draft: ModelProfile) -> list[Finding]:
+    """A draft model as large as its target makes a round slower than as many plain steps."""
+    same = target.id is not None and target.id == draft.id
+    sizes = target.weight_bytes, draft.weight_bytes
+    if same or (sizes[0] is not None and sizes[1] is not None and sizes[1] >= sizes[0]):
+        return [Finding.of("JSD485", id=draft.id, target_bytes=sizes[0], draft_bytes=sizes[1])]
+    return []
+
+
 def _vocabulary(
     target: ModelProfile, draft: ModelProfile, method: str, release: str | None
 ) -> tuple[bool | None, list[Finding]]:
@@ -208,7 +228,12 @@ def _vocabulary(
     own = draft.draft.draft_vocab_size if draft.draft else None
     if own is not None and first is not None and own > first:
         return False, [Finding.of("JSD456", target_vocab=first, draft_vocab=own)]
-    return None, []
+    if method not in _HIDDEN_STATE_METHODS or draft.draft is None or first is None or second is None:
+        return None, []
+    # A head's config states the vocabulary of the target it was made for; another one means another target.
+    if first != second and second != own:
+        return False, [Finding.of("JSD448", target_vocab=first, head_vocab=second)]
+    return (True if first == second else None), []
 
 
 def _tokenizers(

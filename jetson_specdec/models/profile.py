@@ -100,11 +100,12 @@ class ModelProfile:
     def kv_element_bytes(self, kv_dtype: str | None = "auto") -> int | None:
         """Return bytes of one stored number for a `--kv-cache-dtype`.
 
-        `auto` is what the checkpoint asks for (ModelOpt and compressed-tensors can), else the model's dtype.
+        `auto` is what the checkpoint asks for (ModelOpt and compressed-tensors can), else the model's dtype. A
+        checkpoint that asks for a format whose size is not known here has none.
         """
         if kv_dtype in (None, "auto"):
             asked = self.quantization.kv_cache if self.quantization else None
-            return kv_dtype_bytes(asked) or kv_dtype_bytes(self.dtype)
+            return kv_dtype_bytes(asked or self.dtype)
         return kv_dtype_bytes(kv_dtype)
 
     def kv_bytes_per_token(self, kv_dtype: str | None = "auto", max_model_len: int | None = None) -> int | None:

@@ -57,7 +57,8 @@ class Quantization:
         scale_bytes: bytes of one scale.
         zero_point_bytes: bytes of one zero point per group (0 for symmetric).
         head_quantized: whether the output projection is quantised too.
-        kv_cache: KV dtype that the checkpoint asks for (`fp8`), or None.
+        kv_cache: KV dtype that the checkpoint asks for (`fp8`), `unknown` for one whose size is not known here
+            (NVFP4, INT8), or None.
         ignored: module names or patterns left unquantised.
         layers_ignored: whether `ignored` names modules inside the decoder layers, so that a formula over all linear
             layers gives too little.
@@ -183,8 +184,10 @@ def _kv_cache(data: Mapping[str, Any]) -> str | None:
     scheme = data.get("kv_cache_scheme") or data.get("kv_cache_quant_algo")
     if isinstance(scheme, Mapping):
         eight = scheme.get("num_bits") == 8 and scheme.get("type") == "float"
-        return "fp8" if eight else None
-    return "fp8" if str(scheme).upper() == "FP8" else None
+        return "fp8" if eight else "unknown"
+    if scheme is None or str(scheme).upper() in ("", "NONE", "AUTO"):
+        return None
+    return "fp8" if str(scheme).upper() == "FP8" else "unknown"
 
 
 def _from_groups(data: Mapping[str, Any], method: str) -> Quantization:
