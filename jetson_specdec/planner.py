@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jetson_specdec.measurements import BenchReport
     from jetson_specdec.models.catalog import Catalog
     from jetson_specdec.recipe.handover import MemTune
+    from jetson_specdec.strategies import Situation
 
 __all__ = ["Plan", "Planner", "decide"]
 
@@ -104,6 +105,54 @@ class Planner:
         Raises:
             InputError: what was handed over cannot be used; the subclass says which part.
         """
+        situation = self.situation(
+            recipe,
+            device=device,
+            l4t=l4t,
+            command=command,
+            target=target,
+            head=head,
+            draft=draft,
+            concurrency=concurrency,
+            vllm_version=vllm_version,
+            baseline=baseline,
+            mem_tune=mem_tune,
+        )
+        return self.decide(situation)
+
+    def situation(
+        self,
+        recipe: str | Path | Recipe,
+        *,
+        device: Device | str | None = None,
+        l4t: str | None = None,
+        command: int | None = None,
+        target: str | None = None,
+        head: str | None = None,
+        draft: str | None = None,
+        concurrency: int = 1,
+        vllm_version: str | None = None,
+        baseline: BenchReport | str | Path | None = None,
+        mem_tune: MemTune | str | Path | None = None,
+    ) -> Situation:
+        """Read everything a plan is decided on, and decide nothing; hand it to `decide`.
+
+        Args:
+            recipe: as for `plan`, like everything else.
+            device: the board.
+            l4t: its release.
+            command: which serve command.
+            target: model that is served.
+            head: EAGLE-3 head to use.
+            draft: draft model to use.
+            concurrency: requests at once.
+            vllm_version: release.
+            baseline: a benchmark of the recipe as it is.
+            mem_tune: the JSON of `jetson-inference-mem-tune`.
+
+        Raises:
+            InputError: what was handed over cannot be used; the subclass says which part.
+        """
         wishes = Wishes(
             target=target,
             head=head,
@@ -123,13 +172,15 @@ class Planner:
             # The recipe lies on this machine although the board is a recording: look for its neighbours here.
             parsed = evolve(parsed, path=str(Path(parsed.path).absolute()))
             host = OverlayHost(host, str(Path(parsed.path or "").parent))
-        situation = gather(
-            parsed, chosen, device=board, host=host, catalog=self.catalog, wishes=wishes, policy=self.policy
-        )
-        if len(parsed.commands) > 1:
-            several = Finding.of("JSD572", count=len(parsed.commands), index=chosen.index, line=chosen.line)
-            situation = evolve(situation, recipe=evolve(parsed, findings=(*parsed.findings, several)))
-        plan = self._decide(situation)
+        return gather(parsed, chosen, device=board, host=host, catalog=self.catalog, wishes=wishes, policy=self.policy)
+
+    def decide(self, situation: Situation) -> Plan:
+        """Decide on a situation with this planner's strategies; reads nothing.
+
+        Raises:
+            PluginError: a strategy returns neither a proposal nor a refusal.
+        """
+        plan = decide(situation, strategies=[_Checked(strategy) for strategy in self.strategies])
         return evolve(plan, findings=(*plan.findings, *self._skipped)) if self._skipped else plan
 
     def judge(self, before: Any, after: Any) -> Verdict:
@@ -148,9 +199,6 @@ class Planner:
 
             self._catalog = Catalog.default()
         return self._catalog
-
-    def _decide(self, situation: Any) -> Plan:
-        return decide(situation, strategies=[_Checked(strategy) for strategy in self.strategies])
 
     def _open_host(self) -> Host:
         if self._host is None:
@@ -175,9 +223,17 @@ class _Checked:
         self.priority = strategy.priority
 
     def propose(self, situation: Any) -> Any:
+        from jetson_specdec.extensions import STRATEGIES
         from jetson_specdec.strategies import Proposal, Refusal
 
-        answer = self._strategy.propose(situation)
+        try:
+            answer = self._strategy.propose(situation)
+        except Exception as error:
+            if type(self._strategy).__module__.startswith("jetson_specdec."):
+                raise  # a fault of our own is not to be papered over
+            reason = f"{type(error).__name__}: {error}"
+            broken = Finding.of("JSD590", name=self.name, group=STRATEGIES, reason=reason)
+            return Refusal(strategy=self.name, reason=broken)
         if not isinstance(answer, (Proposal, Refusal)):
             raise PluginError("JSE508", name=self.name, got=type(answer).__name__)
         return answer

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jetson_specdec.server.climb import LadderResult, Try, climb
+    from jetson_specdec.server.climbing import LadderResult, Try, climb
     from jetson_specdec.server.core import Started, Stopped
     from jetson_specdec.server.ladder import Rung, next_rung
     from jetson_specdec.server.launch import Launch, launch_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jetson_specdec.server.watchdog import MemorySample, Watchdog
 
 _HOMES = {
-    "climb": ("LadderResult", "Try", "climb"),
+    "climbing": ("LadderResult", "Try", "climb"),
     "core": ("Started", "Stopped"),
     "ladder": ("Rung", "next_rung"),
     "launch": ("Launch", "launch_of"),

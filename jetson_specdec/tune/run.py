@@ -105,10 +105,10 @@ def tune(
     }
     if saved is not None:
         wishes = {**saved[1]["wishes"], **{name: value for name, value in wishes.items() if value is not None}}
-    planner = _Seeing(policy=policy, catalog=catalog, host=tools.host)
-    plan = planner.plan(path, device=device, **wishes)
-    situation = planner.situation
-    if plan.outcome in ("refuse", "none") or situation is None:
+    planner = Planner(policy=policy, catalog=catalog, host=tools.host)
+    situation = planner.situation(path, device=device, **wishes)
+    plan = planner.decide(situation)
+    if plan.outcome in ("refuse", "none"):
         return _nothing(plan, path)
     from jetson_specdec.apply.workflow import prepare
 
@@ -156,16 +156,6 @@ def tune(
     if saved is not None:
         session.load(saved[1])
     return session.run()
-
-
-class _Seeing(Planner):
-    """A planner that keeps the situation: proving needs it, whatever was decided."""
-
-    situation: Situation | None = None
-
-    def _decide(self, situation: Any) -> Plan:
-        self.situation = situation
-        return super()._decide(situation)
 
 
 def _resumed(folder: str | Path | None, digest: str, recipe: Path) -> tuple[Evidence, dict[str, Any]] | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jetson_specdec.gate import Verdict
     from jetson_specdec.planning.plan import Plan
     from jetson_specdec.server import Occupant, Server, Started
-    from jetson_specdec.server.climb import Try
+    from jetson_specdec.server.climbing import Try
 
 __all__ = ["NotStarted", "Session"]
 

@@ -40,6 +40,8 @@ def test_every_name_of_a_lazy_room_loads(room):
         value = getattr(package, name)
         assert getattr(package, name) is value, name
     assert dir(package) == sorted(package.__all__)
+    # Importing a module binds it in its package: one called like a public name would hide that name.
+    assert not {path.stem for path in (PACKAGE / room).glob("*.py")} & set(package.__all__)
     with pytest.raises(AttributeError, match=f"jetson_specdec.{room}.*no_such_name"):
         _ = package.no_such_name
 

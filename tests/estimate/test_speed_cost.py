@@ -62,7 +62,7 @@ def test_by_hand():
     )  # fmt: skip
     kept = 1000 * 100_000 / 100e9
     assert cost.plain.low == pytest.approx(max(0.1 + kept, 0.0001) + 0.002)
-    # A drafter pass: 1 GB in 10 ms, 2 KB for each of 1000 tokens in 0.02 ms, and 1 ms; the products hide behind the reading.
+    # A drafter pass: 1 GB in 10 ms, 2 KB for each of 1000 tokens in 0.02 ms, and 1 ms; the products hide behind it.
     plain = 0.1 + kept + 0.002
     assert cost.seconds(1).low == pytest.approx(plain + 0.01102 + 0.003)
     assert cost.seconds(2).low == pytest.approx(plain + 0.02204 + 0.003)

@@ -324,6 +324,44 @@ def test_several_commands_must_be_chosen_from():
         plan(text, command=2, **THOR)
 
 
+SEVERAL = {
+    "two.sh": "vllm serve Qwen/Qwen3-8B\nvllm serve Qwen/Qwen3-14B\n",
+    "inside.sh": "docker run img bash -c 'vllm serve Qwen/Qwen3-8B & vllm serve Qwen/Qwen3-14B'\n",
+    "compose.yaml": """services:
+  a: {image: "vllm/vllm-openai:v0.30.0", command: "--model Qwen/Qwen3-8B"}
+  b: {image: "vllm/vllm-openai:v0.30.0", command: "--model Qwen/Qwen3-14B"}
+""",
+    "pod.yaml": """apiVersion: v1
+kind: Pod
+metadata: {name: two}
+spec:
+  containers:
+  - {name: a, image: "vllm/vllm-openai:v0.30.0", args: ["--model", "Qwen/Qwen3-8B"]}
+  - {name: b, image: "vllm/vllm-openai:v0.30.0", args: ["--model", "Qwen/Qwen3-14B"]}
+""",
+    "two.service": "[Service]\nExecStart=/bin/bash -c 'vllm serve Qwen/Qwen3-8B & vllm serve Qwen/Qwen3-14B'\n",
+    "two.py": "from vllm import LLM\na = LLM('Qwen/Qwen3-8B')\nb = LLM('Qwen/Qwen3-14B')\n",
+}
+
+
+@pytest.mark.parametrize("name", list(SEVERAL))
+def test_every_form_says_once_that_it_holds_several_commands(name, tmp_path):
+    path = tmp_path / name
+    path.write_text(SEVERAL[name], encoding="utf-8")
+    made = Planner().plan(path, command=0, **THOR)
+    assert [finding.code for finding in made.findings if finding.topic == "several-commands"] == ["JSD200"]
+
+
+def test_a_plan_is_its_situation_decided():
+    """What is read and what is decided come apart: the same situation gives the same plan, without a host."""
+    planner = Planner()
+    text = "vllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.8\n"
+    situation = planner.situation(text, concurrency=2, **THOR)
+    assert (situation.concurrency, situation.device.module) == (2, "thor-t5000")
+    expected = planner.plan(text, concurrency=2, **THOR).to_json()
+    assert planner.decide(situation).to_json() == Planner(host=None).decide(situation).to_json() == expected
+
+
 @pytest.mark.parametrize(
     ("text", "engine"),
     [

@@ -20,7 +20,7 @@ from jetson_specdec.planning.decide import decide
 from jetson_specdec.planning.gather import Wishes, gather
 from jetson_specdec.recipe.shell import parse_shell
 from jetson_specdec.server import Started, climb, next_rung
-from jetson_specdec.server.climb import setting_of
+from jetson_specdec.server.climbing import setting_of
 from jetson_specdec.server.ladder import Setting, Tried, Window, window_of
 
 TARGET = "meta-llama/Llama-3.1-8B-Instruct"
