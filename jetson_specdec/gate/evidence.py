@@ -25,6 +25,7 @@ __all__ = ["Pair", "Quantity", "QuantityName", "of_points", "of_reports"]
 
 Pair = tuple[BenchReport, BenchReport]
 QuantityName = Literal["throughput", "tpot", "ttft"]
+_MOST = 700.0
 _FIELDS: Mapping[QuantityName, str] = {
     "throughput": "throughput_tok_s",
     "tpot": "tpot_ms_p50",
@@ -67,17 +68,17 @@ class Quantity:
     @property
     def ratio(self) -> float | None:
         """After ÷ before."""
-        return None if self.log_ratio is None else math.exp(self.log_ratio)
+        return None if self.log_ratio is None else _exp(self.log_ratio)
 
     @property
     def low(self) -> float | None:
         """Lower bound of the ratio, or the ratio itself."""
-        return self.ratio if self.bounds is None else math.exp(self.bounds.low)
+        return self.ratio if self.bounds is None else _exp(self.bounds.low)
 
     @property
     def high(self) -> float | None:
         """Upper bound of the ratio, or the ratio itself."""
-        return self.ratio if self.bounds is None else math.exp(self.bounds.high)
+        return self.ratio if self.bounds is None else _exp(self.bounds.high)
 
 
 def of_reports(pairs: Sequence[Pair], policy: Policy, *, category: str | None = None) -> dict[str, Quantity]:
@@ -120,7 +121,9 @@ def of_points(
         )
     mean_before, mean_after = _log_mean(before), _log_mean(after)
     if len(before) == len(after):
-        bounds = over_pairs([math.log(a / b) for b, a in zip(before, after, strict=True)], policy.confidence_level)
+        bounds = over_pairs(
+            [math.log(a) - math.log(b) for b, a in zip(before, after, strict=True)], policy.confidence_level
+        )
     else:
         bounds = unpaired(before, after, policy.confidence_level)
     if bounds is None and spread is not None:
@@ -239,6 +242,11 @@ def _sample(
         )
     values = [tuple(_of_record(record, name) for record in arm) for arm in records]
     return RequestSample(before=values[0], after=values[1], matched=matched, block=concurrency)
+
+
+def _exp(logarithm: float) -> float:
+    """Return the exponential, without overflow: figures of a broken report may be hundreds of powers of ten apart."""
+    return math.exp(max(-_MOST, min(_MOST, logarithm)))
 
 
 def _log_mean(values: Sequence[float]) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import evolve
 
-from jetson_specdec.findings import Finding
+from jetson_specdec.findings import Finding, Severity
 from jetson_specdec.gate.evidence import Pair
 from jetson_specdec.gate.identity import precision_of, same_but_precision
 from jetson_specdec.measurements.coherence import contradictions
@@ -21,6 +21,8 @@ from jetson_specdec.measurements.core import BenchReport, Run
 from jetson_specdec.policy import Policy
 
 __all__ = ["validity"]
+
+_NAME_RATES = frozenset({"vllm_bench_json", "vllm_bench_stdout", "aiperf"})
 
 
 def validity(pairs: Sequence[Pair], policy: Policy) -> tuple[Finding, ...]:
@@ -160,6 +162,14 @@ def _identity(before: BenchReport, after: BenchReport, pair: int | None) -> Iter
             yield Finding.of("JSD616", pair=pair, what=what, before=old, after=new)
     if _differ(one.power_mode, two.power_mode):
         yield Finding.of("JSD617", pair=pair, what="power mode", before=one.power_mode, after=two.power_mode)
+    known = {arm: conditions for arm, conditions in (("before", one), ("after", two)) if conditions.power_mode}
+    for arm, conditions in known.items():
+        if len(known) == 1 and conditions.power_mode_is_max is False:
+            # NVIDIA's tool warns of every mode that is not the highest, so its silence is an answer.
+            both = {before.source_format, after.source_format} == {"jetson_llm_benchmark"}
+            yield Finding.of(
+                "JSD626", severity=None if both else Severity.WARNING, pair=pair, arm=arm, mode=conditions.power_mode
+            )
     if _differ(one.clocks_locked, two.clocks_locked):
         yield Finding.of("JSD617", pair=pair, what="locked clocks", before=one.clocks_locked, after=two.clocks_locked)
 
@@ -171,13 +181,26 @@ def _differ(old: Any, new: Any) -> bool:
 def _prompts(before: BenchReport, after: BenchReport, policy: Policy) -> list[str]:
     """Return how the prompts or what was asked about them differ."""
     differing = []
-    names = ["input_len", "output_len", "num_prompts", "dataset", "prompts_sha256", "temperature", "ignore_eos"]
+    names = [
+        "input_len",
+        "output_len",
+        "num_prompts",
+        "dataset",
+        "prompts_sha256",
+        "temperature",
+        "ignore_eos",
+        "endpoint",
+    ]
     if "random" in (before.config.dataset, after.config.dataset):
         names.append("seed")
     for name in names:
         old, new = getattr(before.config, name), getattr(after.config, name)
         if _differ(old, new):
             differing.append(f"{name}: {_shown(old)} against {_shown(new)}")
+    rates = before.config.request_rate, after.config.request_rate
+    # Where a tool names the rate, a report without one was not limited.
+    if rates[0] != rates[1] and (None not in rates or {before.source_format, after.source_format} <= _NAME_RATES):
+        differing.append(f"request_rate: {_shown(rates[0] or 'unlimited')} against {_shown(rates[1] or 'unlimited')}")
     for run in before.runs:
         other = after.run_at(run.concurrency)
         if other is None:

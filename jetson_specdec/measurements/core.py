@@ -35,6 +35,10 @@ _ROUNDING = 0.006
 """Tools print acceptance with two decimals."""
 
 
+SIMULATED_RUNTIME = "fake-vllm"
+"""`runtime` of a report that was measured with `jetson_specdec.testing.FakeVllm`."""
+
+
 @frozen(kw_only=True)
 class Acceptance:
     """How much of what was drafted was accepted.
@@ -247,6 +251,8 @@ class BenchConfig:
         prompts_sha256: digest of the prompts, to prove that both arms used the same.
         temperature, seed, ignore_eos: sampling.
         warmup_requests: requests sent before measuring.
+        request_rate: requests a second at most; None: as fast as answers come, or not known.
+        endpoint: `chat` or `completions`.
     """
 
     input_len: int | None = None
@@ -258,6 +264,8 @@ class BenchConfig:
     seed: int | None = None
     ignore_eos: bool | None = None
     warmup_requests: int | None = None
+    request_rate: float | None = None
+    endpoint: str | None = None
 
 
 @frozen(kw_only=True)
@@ -356,6 +364,11 @@ class BenchReport:
     findings: tuple[Finding, ...] = ()
     source_format: str = "jetson_specdec"
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a fake server was measured: such figures are for trying this package out and prove nothing."""
+        return self.runtime == SIMULATED_RUNTIME
 
     def run_at(self, concurrency: int) -> Run | None:
         """Return the run at a concurrency, or None."""

@@ -3,7 +3,7 @@ import pytest
 from attrs import evolve
 
 from jetson_specdec.gate import Gate
-from jetson_specdec.measurements import BenchConfig, BenchReport, Run, decode_share
+from jetson_specdec.measurements import BenchConfig, BenchReport, Conditions, Run, decode_share
 from jetson_specdec.measurements.coherence import contradictions
 
 
@@ -122,3 +122,45 @@ def test_a_copy_is_known_by_its_content_not_by_what_a_reader_noticed(measured_re
     noted = evolve(after, findings=(Gate().judge(before, after).findings[0],))
     verdict = Gate().judge([before, measured_report({1: 1.0}, seed=5)], [after, noted])
     assert "repeated-report" in {reason.topic for reason in verdict.reasons}
+
+
+# --- what was asked of the servers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "before", "after", "invalid"),
+    [
+        ("vllm_bench_json", {"request_rate": 0.1}, {}, True),
+        ("vllm_bench_json", {}, {"request_rate": 0.1}, True),
+        ("vllm_bench_json", {"request_rate": 0.1}, {"request_rate": 0.1}, False),
+        ("guidellm", {"request_rate": 0.1}, {"request_rate": 0.2}, True),
+        ("guidellm", {"request_rate": 0.1}, {}, False),
+        ("vllm_bench_json", {"endpoint": "chat"}, {"endpoint": "completions"}, True),
+        ("vllm_bench_json", {"endpoint": "chat"}, {}, False),
+    ],
+)
+def test_arms_under_another_load_cannot_be_compared(source, before, after, invalid):
+    arms = [
+        evolve(report(tpot), config=BenchConfig(**config), source_format=source)
+        for tpot, config in ((50.0, before), (30.0, after))
+    ]
+    verdict = Gate().judge(*arms)
+    assert (verdict.outcome == "invalid") == invalid
+    assert ("different-prompts" in {reason.topic for reason in verdict.reasons}) == invalid
+
+
+@pytest.mark.parametrize(("source", "outcome"), [("jetson_llm_benchmark", "invalid"), ("guidellm", "incomplete")])
+def test_a_low_power_mode_beside_an_unknown_one(source, outcome):
+    slow = Conditions(power_mode="15W", power_mode_is_max=False)
+    before = evolve(report(), conditions=slow, source_format=source)
+    verdict = Gate().judge(before, evolve(report(30.0), source_format=source))
+    assert verdict.outcome == outcome
+    assert "power-mode-differs" in {finding.topic for finding in verdict.findings}
+
+
+def test_figures_hundreds_of_powers_of_ten_apart_are_no_crash():
+    for points in ((1e-300, 1e300), (1e300, 1e-300)):
+        verdict = Gate().judge_points(throughput_c1=points, tpot_c1=points[::-1], throughput_c8=(1.0, 1.0))
+        assert verdict.criterion("throughput_c1").change is not None
+        repeated = Gate().judge_points(throughput_c1=([points[0]] * 3, [points[1], points[1], 2 * points[1]]))
+        assert repeated.outcome

@@ -357,3 +357,67 @@ def test_no_value_of_another_tool_breaks_a_reader(original, data):
     except ReportError as error:
         refused = str(error)
     assert "\n" not in refused
+
+
+# --- texts as they come out of terminals, containers and other locales ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda line: f"\x1b[32m{line}\x1b[0m",
+        lambda line: line.replace(":  ", ":\x1b[0m  ", 1),
+        lambda line: f"bench-1  | {line}",
+        lambda line: f"2026-01-02T03:04:05.678901234Z {line}",
+        lambda line: f"[2026-01-02 03:04:05] {line}",
+        lambda line: f"2026-01-02T03:04:05Z stdout F {line}",
+        lambda line: f"2026-01-02 03:04:05,678 - INFO - {line}",
+        lambda line: f"Jan 02 03:04:05 board bench[17]: {line}",
+        lambda line: f"> {line}",
+        lambda line: f"  # {line}\r",
+        lambda line: json.dumps({"log": line + "\n", "stream": "stdout", "time": "2026-01-02T03:04:05Z"}),
+    ],
+)
+def test_what_stands_around_a_line_changes_nothing(wrap):
+    arguments, block = STDOUT.split("\n", 1)
+    wrapped = "\n".join([arguments, *map(wrap, block.splitlines())])
+    assert read_report(wrapped) == read_report(STDOUT)
+
+
+@pytest.mark.parametrize("figure", ["48,00", "1.234,50", "4..8", "4,8", "0.48.0", "-48.00", "48.00 tok", "x"])
+def test_a_figure_in_another_notation_is_missing_not_misread(figure):
+    run = read_report(STDOUT.replace("48.00", figure, 1)).run_at(4)
+    assert (run.throughput_tok_s, run.tpot_ms_p50) == (None, 31.75)
+
+
+@pytest.mark.parametrize(("figure", "value"), [("1,048.50", 1048.5), ("4.8e+01", 48.0), ("48.", 48.0), ("48", 48.0)])
+def test_notations_of_python_are_read(figure, value):
+    assert read_report(STDOUT.replace("48.00", figure, 1)).run_at(4).throughput_tok_s == value
+
+
+@pytest.mark.parametrize("line", ["vLLM version: 0.20.1", "Host: 127.0.0.1", "Elapsed: 1..2", "Labels: a: b:"])
+def test_other_lines_after_the_block_are_ignored(line):
+    assert read_report(STDOUT + line + "\n") == read_report(STDOUT)
+
+
+@pytest.mark.parametrize(
+    "flood", ["Namespace(" * 200_000, "A" + "(" * 2_000_000, "model='" * 200_000, "A: " * 500_000, "- " * 500_000]
+)
+def test_hostile_texts_are_read_in_passing(flood):
+    for text in (f"{flood}\n{STDOUT}", f"{STDOUT}{flood}\n"):
+        assert read_report(text).run_at(4).throughput_tok_s == 48.0
+
+
+@pytest.mark.parametrize("warnings", [5, None, {"a": 1}, [1, {}], "one", ["one", 2]])
+def test_warnings_of_any_shape_are_no_error(warnings):
+    report = read_report(json.dumps(WRAPPER | {"warnings": warnings}))
+    assert report.warnings == (("one",) if warnings in ("one", ["one", 2]) else ())
+
+
+def test_load_and_endpoint_are_read():
+    slow = read_report(json.dumps(RESULT | {"request_rate": 0.5, "backend": "openai-chat"}))
+    assert (slow.config.request_rate, slow.config.endpoint) == (0.5, "chat")
+    fast = read_report(json.dumps(RESULT | {"request_rate": "inf"}))
+    assert (fast.config.request_rate, fast.config.endpoint) == (None, "completions")
+    printed = STDOUT.replace("Benchmark duration", "Request rate configured (RPS):           0.25\nBenchmark duration")
+    assert read_report(printed).config.request_rate == 0.25

@@ -13,11 +13,12 @@ from typing import Any, Final
 from jetson_specdec.errors import ReportError
 from jetson_specdec.findings import Finding
 from jetson_specdec.measurements.core import BenchConfig, BenchReport, Run
-from jetson_specdec.measurements.readers.base import count, dig, number, positive, text
+from jetson_specdec.measurements.readers.base import count, dig, endpoint_kind, number, positive, text
 
 __all__ = ["AiperfReader"]
 
 _TO_MS: Final = {"ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "us": 1e-3, "ns": 1e-6}
+_PER_SECOND: Final = ("tokens/sec", "tokens/s", "tokens/second", "token/sec", "tok/s")
 _CONCURRENCY: Final = (
     ("loadgen", "concurrency"),
     ("perf_analyzer", "stimulus", "concurrency"),
@@ -60,7 +61,7 @@ class AiperfReader:
             itl_ms_p99=_ms(metrics, "inter_chunk_latency", "p99"),
             tpot_ms_p50=_ms(metrics, "inter_token_latency", "p50"),
             tpot_ms_p99=_ms(metrics, "inter_token_latency", "p99"),
-            throughput_tok_s=positive(dig(metrics, "output_token_throughput", "avg")),
+            throughput_tok_s=_tokens_per_second(metrics),
             e2e_latency_ms_p50=_ms(metrics, "request_latency", "p50"),
             e2e_latency_ms_p99=_ms(metrics, "request_latency", "p99"),
             duration_s=_seconds(metrics, "benchmark_duration"),
@@ -72,7 +73,11 @@ class AiperfReader:
         return BenchReport(
             skill=None,
             model=_model(config),
-            config=BenchConfig(num_prompts=count(dig(config, "loadgen", "request_count"))),
+            config=BenchConfig(
+                num_prompts=count(dig(config, "loadgen", "request_count")),
+                request_rate=positive(dig(config, "loadgen", "request_rate")),
+                endpoint=endpoint_kind(dig(config, "endpoint", "type")),
+            ),
             runs=(run,),
             findings=() if run.measured else (Finding.of("JSD602", concurrencies=[concurrency]),),
             source_format=self.name,
@@ -100,6 +105,11 @@ def _ms(metrics: Any, name: str, which: str) -> float | None:
     value = positive(dig(metrics, name, which))
     factor = _TO_MS.get(str(dig(metrics, name, "unit")).lower())
     return None if value is None or factor is None else value * factor
+
+
+def _tokens_per_second(metrics: Any) -> float | None:
+    unit = str(dig(metrics, "output_token_throughput", "unit")).lower()
+    return positive(dig(metrics, "output_token_throughput", "avg")) if unit in _PER_SECOND else None
 
 
 def _seconds(metrics: Any, name: str) -> float | None:

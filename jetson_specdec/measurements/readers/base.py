@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from jetson_specdec.measurements.core import BenchReport
 
-__all__ = ["ReportReader", "count", "dig", "number", "positive", "text"]
+__all__ = ["ReportReader", "count", "dig", "endpoint_kind", "number", "positive", "text"]
 
 
 @runtime_checkable
@@ -70,3 +70,12 @@ def dig(data: Any, *keys: str) -> Any:
             return None
         data = data.get(key)
     return data
+
+
+def endpoint_kind(named: Any) -> str | None:
+    """Return `chat` or `completions` from the name of a backend or the path of an endpoint, else None."""
+    if not isinstance(named, str):
+        return None
+    if "chat" in named:
+        return "chat"
+    return "completions" if named in ("vllm", "openai") or "completions" in named else None

@@ -77,7 +77,9 @@ class JetsonLlmBenchmarkReader:
             zeros += [f"{name} (c={concurrency})" for name in _FIGURES if number(entry.get(name)) == 0]
         if not runs:
             raise ReportError("JSE605", where=where, format=self.name)
-        warnings = tuple(item for item in data.get("warnings") or () if isinstance(item, str))
+        said = data.get("warnings")
+        said = [said] if isinstance(said, str) else said
+        warnings = tuple(item for item in said if isinstance(item, str)) if isinstance(said, list) else ()
         findings = [Finding.of("JSD601", fields=zeros, count=len(zeros))] if zeros else []
         dead = [run.concurrency for run in runs if not run.measured]
         if dead:

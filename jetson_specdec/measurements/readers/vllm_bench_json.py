@@ -12,7 +12,7 @@ from typing import Any
 from jetson_specdec.errors import ReportError
 from jetson_specdec.findings import Finding
 from jetson_specdec.measurements.core import Acceptance, BenchConfig, BenchReport, Conditions, RequestRecord, Run
-from jetson_specdec.measurements.readers.base import count, number, positive, text
+from jetson_specdec.measurements.readers.base import count, endpoint_kind, number, positive, text
 
 __all__ = ["VllmBenchJsonReader"]
 
@@ -96,7 +96,12 @@ def _one(data: Mapping[str, Any], where: str) -> BenchReport:
         skill=None,
         runtime="vllm",
         model=text(data.get("model_id")),
-        config=BenchConfig(num_prompts=asked, seed=count(data.get("seed"))),
+        config=BenchConfig(
+            num_prompts=asked,
+            seed=count(data.get("seed")),
+            request_rate=positive(data.get("request_rate")),
+            endpoint=endpoint_kind(data.get("backend") or data.get("endpoint_type")),
+        ),
         runs=(run,),
         acceptance=acceptance,
         conditions=Conditions(speculation=True if acceptance is not None and acceptance.state == "active" else None),

@@ -16,13 +16,17 @@ from attrs import evolve
 from jetson_specdec.errors import ReportError
 from jetson_specdec.findings import Finding
 from jetson_specdec.measurements.core import Acceptance, BenchConfig, BenchReport, Conditions, Run
-from jetson_specdec.measurements.readers.base import count, number, positive
+from jetson_specdec.measurements.readers.base import count, endpoint_kind, number, positive
 
 __all__ = ["VllmBenchStdoutReader"]
 
 _HEADER: Final = "Serving Benchmark Result"
 _SPECULATIVE: Final = "Speculative Decoding"
-_LINE: Final = r"^[\s#>|]*([A-Za-z][^:]*?(?:\([^)]*\))?):\s+(\d[\d.,]*(?:e[+-]?\d+)?|nan|inf)\s*$"
+_NUMBER: Final = r"(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d*)?(?:e[+-]?\d+)?|nan|inf"
+"""As Python prints them; a comma for decimals would be read wrongly, so such a figure is missing."""
+_TIME: Final = r"^\s*\[?\d{4}-\d\d-\d\d[T ][\d:.,]{1,20}(?:Z|[+-]\d\d:?\d\d)?\]?\s(?:(?:stdout|stderr)\s[FP]\s)?"
+_ARGUMENTS: Final = "Namespace("
+_LONGEST_LINE: Final = 20_000
 _LATENCIES: Final = (
     ("ttft_ms_p50", "TTFT", 50),
     ("ttft_ms_p99", "TTFT", 99),
@@ -54,8 +58,8 @@ class VllmBenchStdoutReader:
         if not blocks:
             raise ReportError("JSE605", where=where, format=self.name)
         runs: list[Run] = []
-        for block in blocks:
-            figures = _figures(block)
+        all_figures = [_figures(block) for block in blocks]
+        for figures in all_figures:
             concurrency = count(figures.get("maximum request concurrency"))
             if not concurrency and len(blocks) == 1:
                 concurrency = _whole_argument(before, "max_concurrency")
@@ -71,7 +75,10 @@ class VllmBenchStdoutReader:
             runtime="vllm",
             model=_text_argument(before, "model"),
             # The arguments of the first run are not those of the others.
-            config=_config(before) if len(blocks) == 1 else evolve(_config(before), num_prompts=None),
+            config=evolve(
+                _config(before) if len(blocks) == 1 else evolve(_config(before), num_prompts=None),
+                request_rate=_request_rate(all_figures),
+            ),
             runs=tuple(runs),
             acceptance=acceptances[0] if len(acceptances) == len(runs) == 1 else None,
             conditions=Conditions(
@@ -83,14 +90,27 @@ class VllmBenchStdoutReader:
 
 
 def _figures(block: str) -> dict[str, float | None]:
-    """Return label → number; labels in lower case, the first of a label counts."""
+    """Return label → number; labels in lower case, the first of a label counts; None where it cannot be read."""
+    from jetson_specdec.logs.lines import read_line
+
     figures: dict[str, float | None] = {}
-    for line in block.splitlines():
-        found = re.match(_LINE, line)
-        if found:
-            label = " ".join(found[1].lower().split())
-            figures.setdefault(label, number(float(found[2].replace(",", ""))))
+    for raw in block.splitlines():
+        # A time in front looks like the head of a journal's line once a label with a colon follows.
+        line = read_line(re.sub(_TIME, "", raw[:_LONGEST_LINE])).text
+        before, colon, value = line.rpartition(":")
+        if not colon or not value[:1].isspace():
+            continue
+        # What stands before the label: names of processes and containers, marks of quotes and tables.
+        label = " ".join(re.split(r"[:|>#]| - ", before)[-1].lower().split()).lstrip("0123456789.,- ")
+        if label:
+            read = re.fullmatch(_NUMBER, value.strip())
+            figures.setdefault(label, number(float(read[0].replace(",", ""))) if read is not None else None)
     return figures
+
+
+def _request_rate(blocks: list[dict[str, float | None]]) -> float | None:
+    rates = [rate for figures in blocks if (rate := positive(figures.get("request rate configured (rps)")))]
+    return min(rates, default=None)
 
 
 def _run(figures: dict[str, float | None], concurrency: int) -> Run:
@@ -139,14 +159,19 @@ def _acceptance(figures: dict[str, float | None]) -> Acceptance | None:
     )
 
 
+def _arguments(before: str) -> str:
+    """Return the line with which the program repeats its arguments, from there on."""
+    start = before.find(_ARGUMENTS)
+    return "" if start < 0 else before[start : start + _LONGEST_LINE].split("\n", 1)[0]
+
+
 def _text_argument(before: str, name: str) -> str | None:
-    """Read an argument from the line with which the program repeats its arguments."""
-    found = re.search(rf"Namespace\(.*?\b{name}='([^']*)'", before)
+    found = re.search(rf"\b{name}='([^']*)'", _arguments(before))
     return found[1] if found else None
 
 
 def _number_argument(before: str, name: str) -> float | None:
-    found = re.search(rf"Namespace\(.*?\b{name}=([\d.]+)", before)
+    found = re.search(rf"\b{name}=(\d+(?:\.\d*)?)(?=[,)\s]|$)", _arguments(before))
     return number(float(found[1])) if found else None
 
 
@@ -157,7 +182,7 @@ def _whole_argument(before: str, name: str) -> int | None:
 def _config(before: str) -> BenchConfig:
     dataset = _text_argument(before, "dataset_name")
     random = dataset == "random"
-    eos = re.search(r"Namespace\(.*?\bignore_eos=(True|False)", before)
+    eos = re.search(r"\bignore_eos=(True|False)", _arguments(before))
     return BenchConfig(
         input_len=_whole_argument(before, "random_input_len") if random else None,
         output_len=_whole_argument(before, "random_output_len") if random else None,
@@ -168,4 +193,5 @@ def _config(before: str) -> BenchConfig:
         # The random data set always forces it (vLLM 0.32, benchmarks/serve.py).
         ignore_eos=True if random else (eos[1] == "True" if eos else None),
         warmup_requests=_whole_argument(before, "num_warmups"),
+        endpoint=endpoint_kind(_text_argument(before, "endpoint") or _text_argument(before, "backend")),
     )
