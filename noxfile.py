@@ -104,7 +104,7 @@ def real_vllm(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Benchmarks of this package itself: import, cold command, plans per second."""
+    """Benchmarks of this package itself: start, client cost, fidelity, how often the gate errs (about half an hour)."""
     install_wheel(session)
     session.install(*group("test"))
     for script in sorted((ROOT / "tests" / "benchmarks").glob("bench_*.py")):
