@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 from attrs import evolve, field, frozen
 
 from jetson_specdec.findings import Finding
+from jetson_specdec.logs.plausible import impossible_count, too_few_positions
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
 
 __all__ = ["ServerCounters", "SpecMetrics", "SpecState"]
@@ -30,6 +31,7 @@ _LEGACY: Final = (
     "vllm:spec_decode_efficiency",
     "vllm:spec_decode_num_emitted_tokens_total",
 )
+_LEGACY_LINE: Final = "Speculative metrics: "
 _SERVER: Final = {
     "preemptions": "vllm:num_preemptions_total",
     "prefix_cache_queries": "vllm:prefix_cache_queries_total",
@@ -81,8 +83,7 @@ class SpecMetrics:
         legacy = _DRAFTS not in names and any(name in names for name in _LEGACY)
         if not legacy and not {_DRAFTS, _DRAFTED} & names:
             return cls(findings=(Finding.of("JSD683"),))
-        was_reset = _restarted(before, after)
-        changes = after if was_reset else _changes(before, after)
+        changes, was_reset = _changes(before, after)
         drafted, accepted = _sum(changes, _DRAFTED), _sum(changes, _ACCEPTED)
         if legacy:
             found = _legacy(drafted, accepted, drafts=None, emitted=None, policy=policy)
@@ -156,7 +157,8 @@ class SpecMetrics:
             return None
         steps, drafted, accepted = (float(count) for count in counts if count is not None)
         # One request alone always has few drafts; that is for whoever pools them to say.
-        return evolve(_of_counts(steps, drafted, accepted, positions, DEFAULT_POLICY), findings=())
+        found = _of_counts(steps, drafted, accepted, positions, DEFAULT_POLICY)
+        return None if found.state == "reset" else evolve(found, findings=())
 
     @property
     def speculating(self) -> bool | None:
@@ -188,8 +190,7 @@ class ServerCounters:
     def delta(cls, before_text: str | None, after_text: str) -> ServerCounters:
         """Read two scrapes of `/metrics`; without the first the counts are since the engine's start."""
         before, after = _series(before_text or ""), _series(after_text)
-        restarted = _restarted(before, after)
-        changes = after if restarted else _changes(before, after)
+        changes, restarted = _changes(before, after)
         sums = {key: _sum(changes, name) for key, name in _SERVER.items()}
         return cls(**sums, restarted=restarted)
 
@@ -201,9 +202,22 @@ def _of_counts(
     positions: tuple[float, ...] | None,
     policy: Policy,
 ) -> SpecMetrics:
+    wrong = impossible_count(drafts, drafted, accepted, positions)
+    if wrong is not None:
+        # Counters that went back unseen, or of several servers: nothing can be told from them.
+        return SpecMetrics(
+            state="reset",
+            drafts=drafts,
+            drafted_tokens=drafted,
+            accepted_tokens=accepted,
+            findings=(Finding.of("JSD680", name=wrong, drafts=drafts, drafted=drafted, accepted=accepted),),
+        )
     if not drafted or drafts == 0:
         return SpecMetrics(state="idle", drafts=0.0, drafted_tokens=0.0, accepted_tokens=0.0)
     findings = []
+    if too_few_positions(drafts, accepted, positions):
+        positions = None
+        findings.append(Finding.of("JSD680", name="per_position", drafts=drafts, drafted=drafted, accepted=accepted))
     if accepted == 0:
         findings.append(Finding.of("JSD681", drafted=drafted))
     if drafts is not None and drafts < policy.min_drafts:
@@ -233,7 +247,7 @@ def _series(text: str) -> _Series:
     found: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     for raw in text.splitlines():
         # Ray Serve and some relabelling write `ray_vllm_…` or `vllm_…`; OpenMetrics pages may leave `_total` out.
-        line = re.sub(r"^(?:ray_)?vllm[:_]", "vllm:", raw)
+        line = re.sub(r"^[\ufeff \t]*(?:ray_)?vllm[:_]", "vllm:", raw)
         if not line.startswith(wanted):
             continue
         try:
@@ -247,24 +261,37 @@ def _series(text: str) -> _Series:
     return found
 
 
-def _restarted(before: _Series, after: _Series) -> bool:
-    """Say whether the engine restarted in between: a counter went back, is gone, or was created anew."""
+def _engine(labels: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    return tuple(label for label in labels if label[0] in ("engine", "model_name"))
+
+
+def _restarted(before: _Series, after: _Series) -> set[tuple[tuple[str, str], ...]]:
+    """Return the engines that restarted in between: a counter went back, is gone, or was created anew."""
+    found = set()
     for (name, labels), value in before.items():
         now = after.get((name, labels))
         if name.endswith("_created"):
-            if now is not None and now > value + 1.0:
-                return True
-        elif name.endswith("_total") and (now < value if now is not None else value > 0 and _has(after, name)):
-            return True
-    return False
+            anew = now is not None and now > value + 1.0
+        else:
+            anew = name.endswith("_total") and (now < value if now is not None else value > 0 and _has(after, name))
+        if anew:
+            found.add(_engine(labels))
+    return found
 
 
 def _has(series: _Series, name: str) -> bool:
     return any(known == name for known, _ in series)
 
 
-def _changes(before: _Series, after: _Series) -> _Series:
-    return {key: value - before.get(key, 0.0) for key, value in after.items() if key[0].endswith("_total")}
+def _changes(before: _Series, after: _Series) -> tuple[_Series, bool]:
+    """Return what was counted in between, and whether an engine restarted; its counts are those since then."""
+    restarted = _restarted(before, after)
+    changes = {
+        key: value if _engine(key[1]) in restarted else value - before.get(key, 0.0)
+        for key, value in after.items()
+        if key[0].endswith("_total")
+    }
+    return changes, bool(restarted)
 
 
 def _sum(series: _Series, name: str) -> float | None:
@@ -274,6 +301,10 @@ def _sum(series: _Series, name: str) -> float | None:
 
 def _positions(series: _Series) -> tuple[float, ...] | None:
     sums: dict[int, float] = {}
+    # One engine's positions say nothing of the drafts of all.
+    drafting = {_engine(labels) for (name, labels), value in series.items() if name == _DRAFTS and value}
+    if not drafting <= {_engine(labels) for name, labels in series if name == _PER_POSITION}:
+        return None
     for (name, labels), value in series.items():
         position = dict(labels).get("position", "")
         if name == _PER_POSITION and position.isdecimal() and len(position) < 4:
@@ -299,7 +330,7 @@ def _intervals(text: str) -> Iterator[_Interval]:
         drafted = re.search(r"\bDrafted: (\d+) tokens", line)
         if accepted is None or drafted is None:
             continue
-        found = re.search(r"Per-position acceptance rate: ((?:(?:\d+\.\d+|nan)(?:, )?)+)", line)
+        found = re.search(r"Per-position acceptance rate: ([\d., na]+)", line)
         rates = tuple(_numbers(found[1].split(","))) if found else ()
         length = re.search(r"Mean acceptance length: (\d+\.\d+)", line)
         yield _interval(float(accepted[1]), float(drafted[1]), rates, float(length[1]) if length else None)
@@ -307,7 +338,7 @@ def _intervals(text: str) -> Iterator[_Interval]:
 
 def _numbers(words: Iterable[str]) -> Iterator[float]:
     for word in words:
-        if word.strip() and math.isfinite(float(word)):
+        if re.fullmatch(r"\d+\.\d+", word.strip()):
             yield float(word)
 
 
@@ -336,11 +367,12 @@ def _interval(accepted: float, drafted: float, rates: tuple[float, ...], length:
 
 
 def _legacy_log(text: str, policy: Policy) -> SpecMetrics:
-    lines = re.findall(
-        r"Speculative metrics: .*?Number of speculative tokens: (\d+), Number of accepted tokens: (\d+), "
-        r"Number of draft tokens: (\d+), Number of emitted tokens: (\d+)",
-        text,
+    told = [line.rpartition(_LEGACY_LINE)[2] for line in text.splitlines() if _LEGACY_LINE in line]
+    pattern = (
+        r"Number of speculative tokens: (\d+), Number of accepted tokens: (\d+), "
+        r"Number of draft tokens: (\d+), Number of emitted tokens: (\d+)"
     )
+    lines = [found.groups() for line in told if (found := re.search(pattern, line)) is not None]
     if not lines:
         return SpecMetrics()
     k, accepted, drafted, emitted = (float(figure) for figure in lines[-1])
@@ -353,7 +385,8 @@ def _legacy(
 ) -> SpecMetrics:
     """First generation: `accepted` counts positions behind a rejected one too, so the length follows from `emitted`."""
     metrics = _of_counts(drafts, drafted, accepted, None, policy)
-    length = emitted / drafts if drafts and emitted is not None else None
+    possible = metrics.state != "reset"
+    length = emitted / drafts if possible and drafts and emitted is not None else None
     return evolve(
         metrics,
         state="legacy",

@@ -268,3 +268,79 @@ def test_delta_from_zero_equals_plain_arithmetic(engines):
 def test_any_text_is_answered(text):
     assert SpecMetrics.from_log(text).state in ("absent", "active", "idle", "legacy")
     assert SpecMetrics.delta(text, text).state in ("absent", "active", "idle", "legacy")
+
+
+# --- several engines, and counts that cannot be -----------------------------------------------------------------------
+
+
+def test_one_engine_of_several_restarts():
+    before = page([(1000, 3000, 1500, (800, 500, 200)), (1000, 3000, 1500, (800, 500, 200))])
+    after = page([(1100, 3300, 1650, (880, 550, 220)), (50, 150, 15, (10, 5, 0))])
+    metrics = SpecMetrics.delta(before, after)
+    # The first one's difference, the second one's counts since its restart: 100 + 50 drafts, 150 + 15 accepted.
+    assert (metrics.state, metrics.drafts, metrics.drafted_tokens, metrics.accepted_tokens) == ("reset", 150, 450, 165)
+    assert metrics.per_position == pytest.approx((90 / 150, 55 / 150, 20 / 150))
+    lines = [f'vllm:generation_tokens_total{{engine="{n}",{MODEL}}}' for n in (0, 1)]
+    counters = ServerCounters.delta(
+        f"{lines[0]} 900.0\n{lines[1]} 900.0\n", f"{lines[0]} 1000.0\n{lines[1]} 7.0\n"
+    )  # fmt: skip
+    assert (counters.restarted, counters.generation_tokens) == (True, 107)
+
+
+def test_an_engine_that_went_away_leaves_the_others_difference():
+    before = page([(1000, 3000, 1500, (800, 500, 200)), (1000, 3000, 1500, (800, 500, 200))])
+    metrics = SpecMetrics.delta(before, page([(1100, 3300, 1650, (880, 550, 220))]))
+    assert (metrics.state, metrics.drafts, metrics.acceptance_rate) == ("reset", 100, 0.5)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        (100, 300, 301, (100, 100, 100)),  # more accepted than drafted
+        (10, 30, 300, (8, 5, 2)),
+        (100, 300, 150, (20, 50, 80)),  # rising
+        (100, 300, 150, (130, 15, 5)),  # above one
+        (-10, -30, -15, (-8, -5, -2)),
+        (100, 300, -1, (0, 0, 0)),
+    ],
+)
+def test_counts_that_cannot_be_are_never_silently_active(counts):
+    metrics = SpecMetrics.delta(None, page([counts]))
+    assert (metrics.state, metrics.acceptance_rate, metrics.mean_acceptance_length) == ("reset", None, None)
+    assert metrics.per_position is None
+    assert "JSD680" in [finding.code for finding in metrics.findings]
+
+
+def test_accepted_of_a_log_line_beyond_drafted_cannot_be():
+    metrics = SpecMetrics.from_log(line(2.5, 400, 300, (0.8, 0.5, 0.2)))
+    assert (metrics.state, metrics.acceptance_rate) == ("reset", None)
+
+
+def test_positions_of_one_engine_are_not_those_of_all():
+    text = page([(100, 300, 150, (80, 50, 20)), (100, 300, 150, ())])
+    metrics = SpecMetrics.delta(None, text)
+    assert (metrics.state, metrics.acceptance_rate, metrics.per_position) == ("active", 0.5, None)
+
+
+def test_missing_positions_are_said_and_left_out():
+    metrics = SpecMetrics.delta(None, page([(100, 300, 150, (80,))]))
+    assert (metrics.acceptance_rate, metrics.per_position) == (0.5, None)
+    assert "JSD680" in [finding.code for finding in metrics.findings]
+
+
+@pytest.mark.parametrize("before", ["\ufeff", "  ", "\t"])
+def test_marks_before_a_line_do_not_hide_it(before):
+    text = page([(100, 300, 150, (80, 50, 20))]).split("\n", 1)[1]
+    assert SpecMetrics.delta(None, before + text) == SpecMetrics.delta(None, text)
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        "Speculative metrics: " * 100_000,
+        "SpecDecoding metrics: " * 100_000,
+        "SpecDecoding metrics: Accepted: 1 tokens, Drafted: 2 tokens, Per-position acceptance rate: " + "0.5" * 500_000,
+    ],
+)
+def test_hostile_logs_are_read_in_passing(flood):
+    assert SpecMetrics.from_log(flood).per_position is None
