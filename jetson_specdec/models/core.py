@@ -181,7 +181,7 @@ class TargetIdentity:
             or a naming convention does; `low`: another organisation's copy under the original's name), or None.
         head: the drafter's repository that was named as the model (`how` is then `speculators`), or None.
         remarks: words for what was noticed: `alias`, `renamed`, `gguf`, `object-store`, `ambiguous`,
-            `third-party-copy`, `config-disagrees`.
+            `third-party-copy`, `config-disagrees`, `config-unreadable` (a `config.json` that is no JSON object).
         near_misses: known ids that look like a misspelt one.
         looked_in: host paths that were looked up, and what was there, in order (`path: found|absent|…`).
         folder: host path of the model's directory where one was read, or None.

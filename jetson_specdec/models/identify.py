@@ -237,6 +237,8 @@ def _speculators(config: Mapping[str, Any]) -> str | None:
 def _checked(identity: TargetIdentity, found: Found, catalog: Catalog) -> TargetIdentity:
     """Add what was found, and take a name back where the config's numbers contradict it."""
     identity = evolve(identity, config=found.config, looked_in=found.looked_in, folder=found.folder)
+    if found.broken:
+        return evolve(identity, remarks=(*identity.remarks, "config-unreadable"))
     if found.config is None or identity.head is not None:
         return identity
     precision = precision_in(found.config)

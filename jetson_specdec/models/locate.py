@@ -39,6 +39,7 @@ class Found:
         present: whether something is there.
         config: the `config.json` in it.
         gguf: whether it is, or holds nothing but, GGUF files.
+        broken: whether there is a `config.json` that cannot be read as a JSON object.
         looked_in: `path: state` for each place, in order; state is `found`, `absent`, `unreadable`, `no-mount` or
             `unresolved`.
     """
@@ -47,6 +48,7 @@ class Found:
     present: bool = False
     config: Mapping[str, Any] | None = None
     gguf: bool = False
+    broken: bool = False
     looked_in: tuple[str, ...] = ()
 
     @property
@@ -87,8 +89,10 @@ class Locator:
             found = self._look(place)
             looked.append(f"{place}: {found}")
             if found == "found":
-                config, gguf = self._open(place)
-                return Found(path=place, present=True, config=config, gguf=gguf, looked_in=tuple(looked))
+                config, gguf, broken = self._open(place)
+                return Found(
+                    path=place, present=True, config=config, gguf=gguf, broken=broken, looked_in=tuple(looked)
+                )  # fmt: skip
         return Found(path=first, looked_in=tuple(looked))
 
     def find_in_cache(self, id: str) -> Found:
@@ -100,8 +104,8 @@ class Locator:
             snapshot = cached_snapshot(host, id, cache_dir=place)
             looked.append(f"{place}: {'absent' if snapshot is None else 'found'}")
             if snapshot is not None:
-                config, _ = self._open(snapshot)
-                return Found(path=snapshot, present=True, config=config, looked_in=tuple(looked))
+                config, _, broken = self._open(snapshot)
+                return Found(path=snapshot, present=True, config=config, broken=broken, looked_in=tuple(looked))
         return Found(looked_in=tuple(looked))
 
     def is_cached(self, id: str) -> bool | None:
@@ -191,16 +195,16 @@ class Locator:
         kind = self.host.kind(place)
         return "found" if kind in ("file", "directory") else kind
 
-    def _open(self, place: str) -> tuple[Mapping[str, Any] | None, bool]:
-        """The `config.json` of a folder, and whether there are only GGUF files."""
+    def _open(self, place: str) -> tuple[Mapping[str, Any] | None, bool, bool]:
+        """The `config.json` of a folder, whether there are only GGUF files, whether the config cannot be read."""
         assert self.host is not None
         if self.host.kind(place) == "file":
-            return None, place.lower().endswith(".gguf")
+            return None, place.lower().endswith(".gguf"), False
         text = self.host.read_text(f"{place}/config.json", limit=_CONFIG_LIMIT)
         if text is None:
-            return None, any(name.lower().endswith(".gguf") for name in self.host.list_dir(place))
+            return None, any(name.lower().endswith(".gguf") for name in self.host.list_dir(place)), False
         try:
             config = json.loads(text)
         except (ValueError, RecursionError):
-            return None, False
-        return (config if isinstance(config, dict) else None), False
+            return None, False, True
+        return (config, False, False) if isinstance(config, dict) else (None, False, True)

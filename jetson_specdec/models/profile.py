@@ -16,7 +16,6 @@ from jetson_specdec.models.core import DraftPair, Head, TargetRecord
 from jetson_specdec.models.draft_config import DraftConfig, read_draft_config
 from jetson_specdec.models.memory import weights_of
 from jetson_specdec.models.parameters import (
-    ParameterCount,
     count_head_parameters,
     count_parameters,
     vision_parameters,
@@ -27,7 +26,7 @@ from jetson_specdec.models.quantization import (
     kv_dtype_bytes,
     read_quantization,
 )
-from jetson_specdec.models.safetensors_read import TensorInfo, WeightSizes, weight_sizes
+from jetson_specdec.models.safetensors_read import TensorInfo, WeightSizes, dtype_of_files, weight_sizes
 from jetson_specdec.models.shape import KVLayers, MoE, Shape, StateLayers
 
 __all__ = [
@@ -111,9 +110,8 @@ class ModelProfile:
     def kv_bytes_per_token(self, kv_dtype: str | None = "auto", max_model_len: int | None = None) -> int | None:
         """Return what one more token costs in the layers that keep all tokens; None when unknown, never 0.
 
-        Layers with a window keep at most that many tokens and are left out: see `estimate`. They count where nothing
-        beyond the window is served (`max_model_len`), and where every layer has one: then this is what a token costs
-        until the shortest window is full.
+        Layers with a window keep at most that many tokens and are left out, unless nothing beyond it is served
+        (`max_model_len`) or every layer has one: then this is what a token costs until the shortest window is full.
         """
         size = self.kv_element_bytes(kv_dtype)
         if size is None:
@@ -187,7 +185,7 @@ def profile_from_config(
     # What vLLM quantises while loading is not what the files hold: only the formula knows its size.
     tensors = tuple(headers) if headers is not None and not while_loading else None
     if served is None and tensors:
-        served, size = _dtype_of_files(tensors)
+        served, size = dtype_bytes(dtype_of_files(tensors))
     sizes = None
     if tensors:
         sizes = weight_sizes(
@@ -227,16 +225,6 @@ def profile_from_config(
     if draft is not None:
         return _with_head_formula(profile, shape, draft, size)
     return _with_formula(profile, shape, config, size)
-
-
-def _dtype_of_files(tensors: tuple[TensorInfo, ...]) -> tuple[str | None, int | None]:
-    """Return the dtype that most bytes of a checkpoint are stored in, as vLLM does when the config names none."""
-    names = {"BF16": "bfloat16", "F16": "float16", "F32": "bfloat16"}
-    sums: dict[str, int] = {}
-    for tensor in tensors:
-        if tensor.dtype in names:
-            sums[tensor.dtype] = sums.get(tensor.dtype, 0) + tensor.file_bytes
-    return dtype_bytes(names[max(sums, key=sums.__getitem__)]) if sums else (None, None)
 
 
 def _kv_elements(groups: tuple[KVLayers, ...], max_model_len: int | None = None) -> int:
@@ -303,8 +291,7 @@ def _with_formula(profile: ModelProfile, shape: Shape, config: Mapping[str, Any]
     each = _bytes_per_weight(profile.quantization, size)
     if count is None or each is None or size is None:
         unverified = shape.model_type is not None and not formula_verified(shape.model_type)
-        why = Finding.of("JSD481", id=profile.id, model_type=shape.model_type)
-        why = why if unverified else Finding.of("JSD471", id=profile.id)
+        why = Finding.of("JSD481" if unverified else "JSD471", id=profile.id, model_type=shape.model_type)
         return attrs.evolve(profile, findings=(*profile.findings, why))
     vision = 0
     findings = []
@@ -318,7 +305,10 @@ def _with_formula(profile: ModelProfile, shape: Shape, config: Mapping[str, Any]
     quantization = profile.quantization
     if quantization is not None and quantization.layers_ignored:
         findings.append(Finding.of("JSD474", ignored=list(quantization.ignored[:4]), count=len(quantization.ignored)))
-    linear, experts, active = _matrix_bytes(count, each, size, quantization)
+    # Of models in MXFP4 only the experts are quantised.
+    only_experts = quantization is not None and quantization.method == "mxfp4" and count.experts > 0
+    linear = round(count.linear * (size if only_experts else each))
+    experts, active = round(count.experts * each), round(count.experts_active * each)
     head_each = each if quantization is not None and quantization.head_quantized else float(size)
     head, embedding = round(count.head * head_each), (count.embedding + count.lookup) * size
     rest = count.other * size
@@ -337,15 +327,6 @@ def _with_formula(profile: ModelProfile, shape: Shape, config: Mapping[str, Any]
 
 def _bytes_per_weight(quantization: Quantization | None, size: int | None) -> float | None:
     return quantization.bytes_per_weight if quantization is not None else size
-
-
-def _matrix_bytes(
-    count: ParameterCount, each: float, size: int, quantization: Quantization | None
-) -> tuple[int, int, int]:
-    """Return bytes of the decoder's matrices, of all experts, and of the experts one token reads."""
-    only_experts = quantization is not None and quantization.method == "mxfp4" and count.experts > 0
-    linear = count.linear * (size if only_experts else each)
-    return round(linear), round(count.experts * each), round(count.experts_active * each)
 
 
 def profile_from_catalogue(record: TargetRecord, precision: str | None = None) -> ModelProfile:

@@ -12,7 +12,15 @@ from attrs import frozen
 from jetson_specdec.errors import ModelError
 from jetson_specdec.host import Host
 
-__all__ = ["TensorInfo", "WeightSizes", "check_tensors", "parse_header", "read_headers", "weight_sizes"]
+__all__ = [
+    "TensorInfo",
+    "WeightSizes",
+    "check_tensors",
+    "dtype_of_files",
+    "parse_header",
+    "read_headers",
+    "weight_sizes",
+]
 
 MAX_HEADER_BYTES = 100 * 2**20
 """The safetensors format allows no larger header."""
@@ -119,6 +127,16 @@ def _tensor(name: str, entry: Any, where: str) -> TensorInfo:
     if min(numbers) < 0 or end < start:
         raise ModelError("JSE463", path=where, tensor=name)
     return TensorInfo(name, named, tuple(shape), end - start)
+
+
+def dtype_of_files(tensors: Iterable[TensorInfo]) -> str | None:
+    """Return the dtype that most bytes of a checkpoint are stored in, as vLLM does when the config names none."""
+    names = {"BF16": "bfloat16", "F16": "float16", "F32": "bfloat16"}
+    sums: dict[str, int] = {}
+    for tensor in tensors:
+        if tensor.dtype in names:
+            sums[tensor.dtype] = sums.get(tensor.dtype, 0) + tensor.file_bytes
+    return names[max(sums, key=sums.__getitem__)] if sums else None
 
 
 def check_tensors(tensors: Iterable[TensorInfo], *, where: str) -> None:

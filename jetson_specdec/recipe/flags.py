@@ -327,7 +327,10 @@ def whole_number(name: str, text: str) -> int | None:
             number = int(text)
         except ValueError:
             return None
-    return number if number is not None and abs(number) < 2**63 else None
+    if number is None or number >= 2**63:
+        return None
+    # -1 is `auto` for the length; no other of these flags may be negative.
+    return number if number >= 0 or (name == "max-model-len" and number == -1) else None
 
 
 def _fraction(text: str) -> float | None:

@@ -530,3 +530,13 @@ def test_a_real_directory_works_as_well(tmp_path):
     identity = identify_target(str(folder), host=LocalHost())
     assert told(identity) == ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B", "path_name")
     assert identity.precision == "bf16"
+
+
+@pytest.mark.parametrize("content", ["", "nope", "[]", "[" * 100_000, '{"hidden_size":'])
+def test_a_config_that_cannot_be_read_is_remarked(board, content):
+    host = board({"/models/Qwen3-8B/config.json": content})
+    identity = identify_target("/models/Qwen3-8B", host=host)
+    assert "config-unreadable" in identity.remarks
+    assert identity.folder is None
+    whole = identify_target("/models/Qwen3-8B", host=board({"/models/Qwen3-8B/config.json": QWEN3_8B}))
+    assert "config-unreadable" not in whole.remarks

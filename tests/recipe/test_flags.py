@@ -78,6 +78,23 @@ def test_states_of_a_value(line, state, value):
     assert ("flag-invalid-value" in topics(flags, Severity.BLOCKING)) == (state == "invalid")
 
 
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("--max-model-len -5", None),
+        ("--max-model-len -1", -1),
+        ("--max-model-len auto", -1),
+        ("--max-num-seqs -1", None),
+        ("--max-num-batched-tokens -8", None),
+        ("--kv-cache-memory-bytes -1", None),
+    ],
+)
+def test_negative_sizes_are_invalid(line, value):
+    name = line.split()[0][2:]
+    reading = read(f"a/b {line}").number(name)
+    assert (reading.state, reading.value) == ("invalid" if value is None else "value", value)
+
+
 def test_the_accessors():
     flags = read(
         "Qwen/Qwen3-8B --served-model-name arm planner --max-model-len 8K --max-num-seqs 4 --max-num-batched-tokens 2k "
