@@ -81,24 +81,14 @@ def load_policy(path: str | Path | None) -> Policy:
     """
     if path is None:
         return DEFAULT_POLICY
-    import sys
+    from jetson_specdec.files import parse_toml, read_text
 
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
+    text = read_text(path, PolicyError)
     try:
-        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise PolicyError("JSE005", path=str(path), reason=_reason(error)) from error
-    except tomllib.TOMLDecodeError as error:
+        data = parse_toml(text)
+    except ValueError as error:
         raise PolicyError("JSE006", path=str(path), format="TOML", reason=str(error)) from error
     table = data.get("policy", data)
     if not isinstance(table, dict):
         raise PolicyError("JSE010", path=str(path))
     return Policy.from_mapping(table, where=str(path))
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)

@@ -1,16 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing files so that a crash, a full disk or a second writer never leaves half of one."""
+"""Reading a user's files, and writing them so that a crash, a full disk or a second writer never leaves half of one."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import sys
 from pathlib import Path
+from typing import Any
 
-from jetson_specdec.errors import OutputError
+from jetson_specdec.errors import InputError, OutputError
 
-__all__ = ["write_atomic"]
+__all__ = ["parse_toml", "read_text", "reason_of", "write_atomic"]
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a file could not be read or written, in the system's own words without the path where it has them."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+def read_text(path: str | Path, error_class: type[InputError], *, errors: str = "strict") -> str:
+    """Return the text of a user's file (UTF-8).
+
+    Args:
+        path: which file.
+        error_class: what is raised where it cannot be read.
+        errors: what becomes of bytes that are no UTF-8, as for `bytes.decode`.
+
+    Raises:
+        InputError: of that class, `JSE005`: it cannot be read.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8", errors=errors)
+    except (OSError, UnicodeDecodeError) as error:
+        raise error_class("JSE005", path=str(path), reason=reason_of(error)) from error
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return a TOML document.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    return tomllib.loads(text)
 
 
 def write_atomic(path: str | Path, text: str, *, mode: int | None = None, overwrite: bool = True) -> None:
@@ -28,6 +64,8 @@ def write_atomic(path: str | Path, text: str, *, mode: int | None = None, overwr
     Raises:
         OutputError: nothing was written, and what stood there before is untouched.
     """
+    import tempfile
+
     target = Path(os.path.realpath(path))
     temporary: str | None = None
     owner: tuple[int, int] | None = None
@@ -52,7 +90,7 @@ def write_atomic(path: str | Path, text: str, *, mode: int | None = None, overwr
             Path(temporary).unlink()
         temporary = None
     except OSError as error:
-        raise OutputError("JSE007", path=str(path), reason=error.strerror or str(error)) from error
+        raise OutputError("JSE007", path=str(path), reason=reason_of(error)) from error
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)

@@ -284,10 +284,7 @@ def _mem_tune(advice: MemTune | str | Path | None) -> MemTune | None:
     if advice is None or not isinstance(advice, (str, Path)):
         return advice
     from jetson_specdec.errors import OptionError
+    from jetson_specdec.files import read_text
     from jetson_specdec.recipe.handover import read_mem_tune
 
-    try:
-        text = Path(advice).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise OptionError("JSE005", path=str(advice), reason=error.strerror or str(error)) from error
-    return read_mem_tune(text, where=str(advice))
+    return read_mem_tune(read_text(advice, OptionError, errors="replace"), where=str(advice))

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jetson_specdec.errors import ApplyError
+from jetson_specdec.files import reason_of
 
 __all__ = ["locked"]
 
@@ -34,13 +35,13 @@ def locked(paths: Iterable[Path]) -> Iterator[None]:
             try:
                 handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except OSError as error:
-                raise ApplyError("JSE815", path=str(folder), reason=error.strerror or str(error)) from error
+                raise ApplyError("JSE815", path=str(folder), reason=reason_of(error)) from error
             handles.append(handle)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 code = "JSE804" if error.errno in _BUSY else "JSE815"
-                raise ApplyError(code, path=str(folder), reason=error.strerror or str(error)) from error
+                raise ApplyError(code, path=str(folder), reason=reason_of(error)) from error
         yield
     finally:
         for handle in reversed(handles):

@@ -26,7 +26,7 @@ from jetson_specdec.apply.manifest import (
     write_manifest,
 )
 from jetson_specdec.errors import ApplyError, OutputError
-from jetson_specdec.files import write_atomic
+from jetson_specdec.files import reason_of, write_atomic
 
 if TYPE_CHECKING:
     from jetson_specdec.planning.plan import FileChange
@@ -206,7 +206,7 @@ def _read_baseline(baseline: str | Path | None) -> str | None:
     try:
         return _text(Path(baseline).read_bytes())
     except OSError as error:
-        raise ApplyError("JSE005", path=str(baseline), reason=error.strerror or str(error)) from error
+        raise ApplyError("JSE005", path=str(baseline), reason=reason_of(error)) from error
 
 
 def _same_owner(path: Path, like: Path) -> None:

@@ -57,10 +57,9 @@ def read_audit(path: Path) -> dict[str, Any]:
     Raises:
         OptionError: it cannot be read, or is no JSON object.
     """
-    try:
-        text = read_stdin() if str(path) == "-" else path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise OptionError("JSE005", path=str(path), reason=error.strerror or str(error)) from error
+    from jetson_specdec.files import read_text
+
+    text = read_stdin() if str(path) == "-" else read_text(path, OptionError, errors="replace")
     try:
         data = json.loads(text)
     except ValueError as error:

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from jetson_specdec.cli.common import print_json, tell
 from jetson_specdec.errors import OptionError
+from jetson_specdec.files import reason_of
 
 if TYPE_CHECKING:
     from jetson_specdec.testing.demo import Demo
@@ -62,7 +63,7 @@ def _empty_folder(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         used = any(out.iterdir())
     except OSError as error:
-        raise OptionError("JSE520", path=str(out), reason=error.strerror or str(error)) from error
+        raise OptionError("JSE520", path=str(out), reason=reason_of(error)) from error
     if used:
         raise OptionError("JSE521", path=str(out))
 

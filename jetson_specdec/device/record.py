@@ -14,6 +14,7 @@ from typing import Any
 from jetson_specdec.device.nvidia_smi import LIST, QUERY, TABLE
 from jetson_specdec.device.release import DPKG
 from jetson_specdec.errors import OutputError
+from jetson_specdec.files import reason_of
 from jetson_specdec.host import Host
 
 __all__ = ["ENVIRONMENT", "FILES", "record"]
@@ -84,14 +85,14 @@ def record(host: Host, folder: str | Path) -> list[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
-        raise OutputError("JSE116", path=str(folder), reason=error.strerror or str(error)) from error
+        raise OutputError("JSE116", path=str(folder), reason=reason_of(error)) from error
     try:
         _write(host, staging, mask)
         staging.chmod(0o755)
         staging.replace(target)
     except OSError as error:
         shutil.rmtree(staging, ignore_errors=True)
-        raise OutputError("JSE116", path=str(folder), reason=error.strerror or str(error)) from error
+        raise OutputError("JSE116", path=str(folder), reason=reason_of(error)) from error
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise

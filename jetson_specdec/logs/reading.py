@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from jetson_specdec.errors import InputError
+from jetson_specdec.files import reason_of
 
 __all__ = ["HEAD_BYTES", "TAIL_BYTES", "decode", "read_log"]
 
@@ -31,7 +32,7 @@ def read_log(path: Path) -> tuple[str, bool]:
             file.seek(max(size - TAIL_BYTES, HEAD_BYTES))
             tail = file.read(TAIL_BYTES)
     except OSError as error:
-        raise InputError("JSE702", path=str(path), reason=error.strerror or str(error)) from error
+        raise InputError("JSE702", path=str(path), reason=reason_of(error)) from error
     # Cut at line ends, so that no half of a line is read as a line.
     begin, _, _ = head[:HEAD_BYTES].rpartition(b"\n")
     _, _, end = tail.partition(b"\n")

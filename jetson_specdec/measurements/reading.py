@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from jetson_specdec.errors import ReportError, SpecdecError
+from jetson_specdec.files import reason_of
 from jetson_specdec.findings import Finding
 from jetson_specdec.measurements.core import BenchReport
 from jetson_specdec.measurements.readers.base import ReportReader
@@ -140,8 +141,7 @@ def _load(path_or_text: str | Path) -> tuple[str, str]:
         with path.open("rb") as file:
             content = file.read(MAX_REPORT_BYTES + 1)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ReportError("JSE601", where=str(path_or_text)[:200], reason=reason) from error
+        raise ReportError("JSE601", where=str(path_or_text)[:200], reason=reason_of(error)) from error
     if len(content) > MAX_REPORT_BYTES:
         raise ReportError("JSE618", where=str(path), most=MAX_REPORT_BYTES)
     if not content.strip():

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from jetson_specdec.errors import CatalogueError
+from jetson_specdec.files import parse_toml, read_text
 
 __all__ = ["check_document", "read_user_file", "user_schema"]
 
@@ -135,12 +134,9 @@ def read_user_file(path: Path) -> dict[str, Any]:
     kind = path.suffix.lower()
     if kind not in (".toml", ".json"):
         raise CatalogueError("JSE410", path=str(path))
+    text = read_text(path, CatalogueError)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CatalogueError("JSE005", path=str(path), reason=getattr(error, "strerror", None) or str(error)) from error
-    try:
-        document = json.loads(text) if kind == ".json" else _toml(text)
+        document = json.loads(text) if kind == ".json" else parse_toml(text)
     except (ValueError, RecursionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CatalogueError("JSE006", path=str(path), format=kind[1:].upper(), reason=reason) from error
@@ -167,13 +163,6 @@ def check_document(document: Any, *, where: str) -> dict[str, Any]:
                 raise CatalogueError("JSE415", path=where, entry=f"{name}[{index}]", id=" + ".join(identity))
             seen.add(identity)
     return checked
-
-
-def _toml(text: str) -> dict[str, Any]:
-    # Chosen by name, since type checkers see one Python version and one of the two modules.
-    loads = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli").loads
-    document: dict[str, Any] = loads(text)
-    return document
 
 
 class _Place:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 
 from jetson_specdec.errors import CommandChoiceError, ServerError
+from jetson_specdec.files import reason_of
 
 if TYPE_CHECKING:
     from jetson_specdec.planning.plan import Plan
@@ -102,4 +103,4 @@ def write_private(path: Path, text: str) -> None:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123
             file.write(text)
     except OSError as error:
-        raise ServerError("JSE933", path=str(path), reason=error.strerror or str(error)) from None
+        raise ServerError("JSE933", path=str(path), reason=reason_of(error)) from None

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jetson_specdec.errors import OutputError
-from jetson_specdec.files import write_atomic
+from jetson_specdec.errors import OptionError, OutputError, PolicyError
+from jetson_specdec.files import read_text, reason_of, write_atomic
 
 
 def leftovers(folder):
@@ -72,3 +72,22 @@ def test_a_new_file_follows_the_umask(tmp_path):
     finally:
         os.umask(before)
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
+
+
+def test_reading_says_which_file_and_why(tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_bytes("Größe\n".encode())
+    assert read_text(path, PolicyError) == "Größe\n"
+    with pytest.raises(PolicyError) as absent:
+        read_text(tmp_path / "absent", PolicyError)
+    assert absent.value.code == "JSE005"
+    assert str(absent.value) == f"cannot read {tmp_path / 'absent'}: No such file or directory."
+    path.write_bytes(b"\xff")
+    with pytest.raises(OptionError, match="utf-8"):
+        read_text(path, OptionError)
+    assert read_text(path, OptionError, errors="replace") == "\ufffd"
+
+
+def test_the_reason_is_the_systems_or_the_errors_own():
+    assert reason_of(PermissionError(13, "Permission denied", "/a")) == "Permission denied"
+    assert reason_of(ValueError("embedded null byte")) == "embedded null byte"
