@@ -228,9 +228,9 @@ class _Draft:
         return default_utilization(self.situation.release)
 
     def _secrets(self) -> tuple[str, ...]:
-        from jetson_specdec.recipe.masking import secrets_of
+        from jetson_specdec.recipe.secret_places import secrets_in
 
-        return secrets_of(self.situation.command)
+        return secrets_in(self.situation.recipe)
 
     def _text(self, after: str) -> FileChange:
         recipe = self.situation.recipe

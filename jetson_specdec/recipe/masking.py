@@ -77,11 +77,18 @@ def redact_args(words: Sequence[str], occurrences: Iterable[Occurrence]) -> list
 
 
 def secrets_of(command: ServeCommand) -> tuple[str, ...]:
-    """Return the secret values that stand literally in a command: keys on its command line and in its environment."""
+    """Return the secret values that stand literally in a command: keys on its command line and in its environment.
+
+    `secret_places.secrets_in` returns those of a whole recipe.
+    """
     from jetson_specdec.recipe.occurrences import walk
+    from jetson_specdec.recipe.secret_places import in_json
 
     found = {value for name, value in command.env.items() if value and is_secret_name(name)}
     for occurrence in walk(command.args).occurrences:
         if is_secret_name(occurrence.name):
             found.update(value for value in occurrence.values if value)
+    for arg in command.args:
+        if arg.value and "{" in arg.value:
+            found.update(in_json(arg.value))
     return tuple(sorted(found))

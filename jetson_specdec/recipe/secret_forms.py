@@ -20,6 +20,11 @@ _NAME_ENDS = (
     "PASSPHRASE",
     "PASS",
     "PWD",
+    "PGPASSWORD",
+    "REQUIREPASS",
+    "MASTERAUTH",
+    "ACCESSKEY",
+    "JWT",
 )
 # What `…_TOKEN`, `…_KEY` and `…_PASS` are also called without being a secret.
 _HARMLESS = {
@@ -64,9 +69,36 @@ def secret_patterns() -> tuple[re.Pattern[str], ...]:
         re.compile(r"(?i)[a-z][a-z0-9+.-]*://(?P<s>(?!\$)[^\s/@:\"']*:(?!\$)[^\s/@\"']+)@"),
         # --api-key VALUE, --ssl-keyfile-password=VALUE, --token VALUE; `--secret NAME` names one
         re.compile(rf"(?i)(?<![\w$-])-{{1,2}}(?!-|secret\b)(?P<n>(?:[\w-]*[_-])?(?:{names})){behind}{value}"),
-        re.compile(rf"(?i)(?<![\w$-])(?P<n>(?:[\w-]*[_-])?(?:{names}|access_key_id))={value}"),
+        re.compile(rf"(?i)(?<![\w$-])(?P<n>(?:[\w-]*[_-])?(?:{names}|access_key_id))=(?:\\\r?\n[ \t]*)?{value}"),
         re.compile(rf"(?i)(?<![\w$-])(?P<n>[\w-]*[_-](?:{names}|access_key_id))[\"']?\s*:\s+{value}"),
         re.compile(rf"(?i)(?<![\w$-])(?P<n>[\w-]*[_-](?:{names}))\\*\"\s*:\s*(?!null|true|false){value}"),
+        # JSON without blanks
+        re.compile(
+            rf"(?i)[{{,]\s*\\*\"(?P<n>token|secret|credentials?|passphrase|{names})\\*\"\s*:(?=\s*\\*\"){value}"
+        ),
+        # Python: os.environ["HF_TOKEN"] = "…", environ.setdefault("HF_TOKEN", "…"), login("…")
+        re.compile(rf"(?i)\[[\"'](?P<n>[\w-]*(?:{names}))[\"']\]\s*=\s*(?=[\"'rbf]){value}"),
+        re.compile(rf"(?i)\(\s*[\"'](?P<n>[\w-]*(?:{names}))[\"']\s*,\s*(?=[\"']){value}"),
+        re.compile(r"(?<!\w)login\(\s*(?P<q>[\"'])(?P<s>(?!\$)[^\"'\n]+)(?P=q)"),
+        # systemd: SetCredential=ID:VALUE, which may go on over lines
+        re.compile(
+            r"(?m)^[ \t]*SetCredential(?:Encrypted)?[ \t]*=[ \t]*[^:\s]+:[ \t]*(?P<s>(?:[^\n\\]|\\\r?\n|\\[^\n])+)"
+        ),
+        # private keys, line breaks as such or as \n
+        re.compile(
+            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:\s|\\n)*"
+            r"(?P<s>(?:(?!-----)[^\0]){1,20000}?)(?=\s*(?:\\n)?\s*-----END|\Z)"
+        ),
+        # a key as the user of an address, with no password: DSNs
+        re.compile(r"(?i)https?://(?P<s>(?=[a-z]*\d)[a-z0-9]{16,})@"),
+        # htpasswd: Traefik's labels, `user:$apr1$…`
+        re.compile(r"(?i)basic-?auth\.users=[^\s:=\"']+:(?P<s>[^\s\"',]+)"),
+        re.compile(r"(?<![\w$])[\w.-]+:(?P<s>\$\$?(?:apr1|2[aby]|[156])\$[^\s\"',]+)"),
+        # `# token 1a2B…`: only what looks like one
+        re.compile(
+            r"(?i:\b(?:token|api[ _-]?key|password|passphrase|secret)[ \t]+)"
+            r"(?P<s>(?=[A-Za-z0-9_]*\d)(?=[A-Za-z0-9_]*[A-Z])(?=[A-Za-z0-9_]*[a-z])[A-Za-z0-9_]{12,}(?![\w./-])|[0-9a-f]{24,}\b)"
+        ),
         re.compile(rf"(?im)(?:^[ \t#/*-]*|[{{,][ \t]*\\*[\"'])(?:token|secret|credentials?)\\*[\"']?\s*:\s+{value}"),
         re.compile(
             rf"(?i)\b(?:hf|hub|hugging ?face|api|access|auth|secret)[ \t]+(?:token|key)\s*[:=：]\s*{prose}{value}"

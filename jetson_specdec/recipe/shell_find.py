@@ -23,6 +23,8 @@ __all__ = ["Finder", "Found"]
 MAX_LAYERS = 5
 MAX_COMMANDS = 100
 MAX_OTHERS = 40
+# Where the name of a program surely ends: what follows may be anything, a key too.
+_NO_NAME = {ord(sign): "\0" for sign in "([{<,=\"'`"}
 _NOT_SHELL = (".yaml", ".yml", ".json", ".py", ".md", ".toml", ".ini", ".conf", ".service", ".txt", ".html", ".js")
 
 
@@ -98,6 +100,7 @@ class Finder:
 
     def other(self, pos: int, what: str) -> None:
         """Remember something else that the text runs; a few are enough to name."""
+        what = what.translate(_NO_NAME).split("\0")[0].strip()
         if what and len(self.others) < MAX_OTHERS:
             self.others.append((self.line(pos), what))
 
