@@ -91,7 +91,8 @@ def check_baseline(plan: Plan, baseline: BenchReport | None, *, waived: bool) ->
     """Return what to say about the baseline of a plan.
 
     Raises:
-        OptionError: the plan switches speculation on, and there is neither a baseline nor an explicit waiver.
+        OptionError: the plan switches speculation on, and there is neither a baseline nor an explicit waiver, or the
+            baseline is a fake server's.
     """
     if not enables(plan):
         return ()
@@ -99,6 +100,8 @@ def check_baseline(plan: Plan, baseline: BenchReport | None, *, waived: bool) ->
         if not waived:
             raise OptionError("JSE801")
         return (Finding.of("JSD811"),)
+    if baseline.simulated:
+        raise OptionError("JSE525")
     findings = []
     if baseline.acceptance is not None and baseline.acceptance.state == "active":
         findings.append(Finding.of("JSD812", rate=baseline.acceptance.rate))

@@ -32,10 +32,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Errors that this package raises on purpose become one line on stderr and their own exit code (2 for bad input);
     anything else is an internal error (1) with its traceback.
     """
-    from cyclopts import App, CycloptsError
+    from cyclopts import App, CycloptsError, Parameter
 
     from jetson_specdec.errors import SpecdecError
+    from jetson_specdec.render.terminal import forgiving
 
+    forgiving(sys.stdout)
     words = list(sys.argv[1:] if argv is None else argv)
     app = App(
         name="jetson-specdec",
@@ -44,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         version_flags=["--version", "-V"],
         help_flags=["--help", "-h"],
         result_action="return_value",
-        default_parameter=None,
+        default_parameter=Parameter(negative=()),
     )
     for name, about in COMMANDS.items():
         app.command(f"jetson_specdec.cli.{name}:{name}", name=name, help=about)

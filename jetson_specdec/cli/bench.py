@@ -53,7 +53,7 @@ def bench(
     insecure: Annotated[bool, Parameter(negative="")] = False,
     recipe: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     command: int | None = None,
-    local: bool | None = None,
+    local: Annotated[bool | None, Parameter(negative="--no-local")] = None,
     device: str | None = None,
     l4t: str | None = None,
     recorded: Path | None = None,

@@ -46,7 +46,7 @@ def plan(
     Parameters
     ----------
     recipe:
-        File with the serve command (shell text, or a vLLM --config YAML), or - for stdin.
+        File with the serve command (shell, compose, systemd unit, manifest, vLLM --config YAML), or - for stdin.
     device:
         Plan for this module instead of this machine, such as thor-t5000 or agx-orin-64gb.
     l4t:

@@ -65,13 +65,15 @@ class Wishes:
         if isinstance(self.concurrency, bool) or not isinstance(self.concurrency, int) or self.concurrency < 1:
             raise OptionError("JSE504", value=self.concurrency)
         for option, value in (("--target", self.target), ("--head", self.head), ("--draft", self.draft)):
-            if value is not None and not _plausible_id(value):
+            if value is not None and not _plausible_id(value, bare=option == "--target"):
                 raise OptionError("JSE505", option=option, value=value)
 
 
-def _plausible_id(text: str) -> bool:
-    """A repository id, a bare name or a path: no white space, no option, nothing empty."""
-    return bool(text) and not text.startswith("-") and not any(char.isspace() or ord(char) < 32 for char in text)
+def _plausible_id(text: str, *, bare: bool) -> bool:
+    """A repository id or a path (or, with `bare`, a name of its own): no white space, no option, nothing empty."""
+    if not text or text.startswith("-") or any(char.isspace() or ord(char) < 32 for char in text):
+        return False
+    return bare or is_path(text) or "/" in text
 
 
 def choose_command(recipe: Recipe, index: int | None) -> ServeCommand:
@@ -119,6 +121,7 @@ def gather(
     record = catalog.target(identity.base) if identity.base is not None else None
     heads, pairs = _candidates(catalog, identity)
     offline = is_offline(command.env)
+    simulated = wishes.baseline is not None and wishes.baseline.simulated
     situation = Situation(
         device=device,
         release=release,
@@ -137,7 +140,8 @@ def gather(
         draft_record=next((pair for pair in pairs if pair.draft == wishes.draft), None),
         head_near_misses=catalog.near_misses(wishes.head, kind="head") if wishes.head else (),
         concurrency=wishes.concurrency,
-        baseline=wishes.baseline,
+        baseline=None if simulated else wishes.baseline,
+        baseline_simulated=simulated,
         baseline_base=_base_of(wishes.baseline, catalog),
         mem_tune=wishes.mem_tune,
         offline=offline,

@@ -55,6 +55,8 @@ def about_flags(situation: Situation) -> tuple[Finding, ...]:
     """Say which arguments change what speculation can gain."""
     flags = situation.flags
     found: list[Finding] = []
+    if situation.baseline_simulated:
+        found.append(Finding.of("JSD528"))
     if situation.config is not None and situation.config.found and situation.config.path is not None:
         found.append(Finding.of("JSD578", named=situation.config.named, path=situation.config.path))
     eager = flags.get("enforce-eager")

@@ -62,6 +62,8 @@ def parse_recipe(text: str, *, path: str | None = None, read: Callable[[str], st
         raise RecipeSyntaxError("JSE222", where=where)
     from jetson_specdec.recipe.forms import recognise
 
+    if _is_report(text):
+        raise RecipeSyntaxError("JSE526", where=where)
     form: Form = recognise(text)
     if form in ("compose", "unit", "manifest"):
         from jetson_specdec.recipe.forms_embedded import parse_embedded
@@ -172,3 +174,17 @@ def _read(where: str, host: Host | None) -> bytes:
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or "not readable"
         raise RecipeSyntaxError("JSE224", where=where, reason=reason.lower()) from None
+
+
+def _is_report(text: str) -> bool:
+    """Whether the text is the JSON of a benchmark (ours or another tool's), handed over in the wrong place."""
+    if not text.lstrip().startswith("{"):
+        return False
+    import json
+
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    marks = ({"runs", "skill"}, {"runs", "runtime"}, {"benchmarks", "args"}, {"output_throughput", "duration"})
+    return isinstance(data, dict) and any(mark <= set(data) for mark in marks)

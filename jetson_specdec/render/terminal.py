@@ -7,17 +7,28 @@ never read as markup, and what people copy (commands, diffs) is never wrapped.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from jetson_specdec.findings import Finding, Step
 
-__all__ = ["bytes_text", "console", "diff", "findings", "headline", "line", "section", "steps", "table", "yes_no"]
+__all__ = [
+    "bytes_text",
+    "console",
+    "diff",
+    "findings",
+    "forgiving",
+    "headline",
+    "line",
+    "section",
+    "steps",
+    "table",
+    "yes_no",
+]
 
 MARKS = {"blocking": ("✗", "bold red"), "warning": ("!", "yellow"), "info": ("·", "dim")}
 
@@ -28,8 +39,9 @@ def console() -> Console:
     from rich.console import Console
 
     made = Console(highlight=False, markup=False, emoji=False)
-    if not made.is_terminal and not os.environ.get("COLUMNS"):
-        made.width = 120  # a pipe or a file has no width of its own
+    if not made.is_terminal:
+        # A pipe or a file has no width: long lines stay whole, for whoever searches or copies them.
+        made.width = 10_000
     return made
 
 
@@ -42,6 +54,13 @@ def _emit(shape: RenderableType) -> None:
         console().print(shape)
     for row in captured.get().splitlines():
         console().out(row.rstrip(), highlight=False)
+
+
+def forgiving(stream: Any) -> None:
+    """Let a stream write what its encoding lacks as an escape: an answer is never lost over a sign in a name."""
+    # `strict` is what nobody chose; C and POSIX locales have `surrogateescape`, which still fails.
+    if getattr(stream, "errors", None) in ("strict", "surrogateescape") and hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="backslashreplace")
 
 
 def headline(text: str, style: str = "bold") -> None:

@@ -76,6 +76,7 @@ class Situation:
         drafter_bytes: its weights in bf16, where the catalogue knows them.
         concurrency: requests at once the owner cares about.
         baseline: a benchmark of the recipe as it is, or None.
+        baseline_simulated: whether a baseline was handed over that a fake server gave; it is not used.
         baseline_base: the model the baseline was measured with, as the catalogue knows it, or None.
         mem_tune: what `jetson-inference-mem-tune` advised, or None.
         offline: whether the recipe forbids downloads (`HF_HUB_OFFLINE` and the like).
@@ -110,6 +111,7 @@ class Situation:
     concurrency: int = 1
     baseline: BenchReport | None = None
     baseline_base: str | None = None
+    baseline_simulated: bool = False
     mem_tune: MemTune | None = None
     offline: bool = False
     cached: Mapping[str, bool] = field(factory=dict)

@@ -12,13 +12,14 @@ from attrs import evolve
 from jetson_specdec.errors import OptionError, SpecdecError
 from jetson_specdec.findings import Finding
 from jetson_specdec.measurements import BenchReport
+from jetson_specdec.measurements.core import SIMULATED_RUNTIME
 from jetson_specdec.testing.fake_args import truth_from
 from jetson_specdec.testing.fake_vllm import ENVIRONMENT, FakeVllm
 from jetson_specdec.testing.truth import Fault, Truth
 
 __all__ = ["RUNTIME", "embedded_server", "simulated"]
 
-RUNTIME: Final = "fake-vllm"
+RUNTIME: Final = SIMULATED_RUNTIME
 """`BenchReport.runtime` of a simulation; the gate refuses to compare it with another engine's report."""
 
 _OF_A_PROCESS: Final = ("memory", "time_scale", "startup_s", "start_log", "exit_code")

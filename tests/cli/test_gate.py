@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -87,7 +90,7 @@ def test_each_figure_stands_in_one_line(capsys, report):
 
 
 def test_noise_is_not_proved(capsys, report):
-    before = [report(f"b{n}.json", (20.0, 50.0), 100.0) for n in range(3)]
+    before = [report(f"b{n}.json", (20.0 + n / 100, 50.0), 100.0) for n in range(3)]
     after = [report(f"a{n}.json", (value, 37.0), 100.0) for n, value in enumerate((22.0, 27.0, 31.0))]
     code, out, _ = run(capsys, "--before", *before, "--after", *after)
     assert code == 12
@@ -163,3 +166,18 @@ def test_bad_input_gets_one_line(capsys, report, tmp_path):
     complaint(capsys, "--before", good, good, "--after", good)
     complaint(capsys, good, good, "--format", "papyrus")
     complaint(capsys, good, good, "--policy", tmp_path / "missing.toml")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_no_encoding_of_the_terminal_costs_the_verdict(encoding, report):
+    files = [
+        str(report(name, one, eight, model="org/t\ud800")) for name, one, eight in
+        (("before", (20.0, 49.0), 120.0), ("after", (30.0, 32.0), 130.0))
+    ]  # fmt: skip
+    found = subprocess.run(
+        [sys.executable, "-c", "import sys; from jetson_specdec.cli import main; sys.exit(main(sys.argv[1:]))",
+         "gate", *files],
+        capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding}, check=False,
+    )  # fmt: skip
+    assert (found.returncode, found.stderr) == (0, b"")
+    assert found.stdout.startswith(b"Enable")

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from jetson_specdec import Planner
-from jetson_specdec.errors import CatalogueError, OptionError
+from jetson_specdec.errors import CatalogueError, OptionError, RecipeSyntaxError
 
 THOR = {"device": "thor-t5000", "l4t": "38.4.0"}
 QWEN = "vllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.8\n"
@@ -139,3 +139,41 @@ def test_a_baseline_of_another_model_decides_nothing(tmp_path):
 def test_other_engines_get_no_notes_about_vllm_flags():
     made = Planner().plan("ollama serve\n", **THOR)
     assert "default-utilization" not in topics(made)
+
+
+def test_a_simulated_baseline_is_not_used(tmp_path):
+    run = {"concurrency": 1, "ttft_ms_p50": 9000.0, "tpot_ms_p50": 40.0, "throughput_tok_s": 9.0}
+    report = {"skill": "jetson-llm-benchmark", "runtime": "fake-vllm", "config": {"output_len": 128}, "runs": [run]}
+    file = tmp_path / "bench.json"
+    file.write_text(json.dumps(report))
+    made = Planner().plan(QWEN, baseline=file, **THOR)
+    assert made.outcome == "eagle3"
+    assert "baseline-simulated" in topics(made)
+    assert any(step.kind == "measure-baseline" for step in made.next_steps)
+
+
+def test_a_report_handed_over_as_recipe(tmp_path):
+    file = tmp_path / "before.json"
+    file.write_text(json.dumps({"runtime": "vllm", "schema_version": 1, "runs": [{"concurrency": 8}]}))
+    with pytest.raises(RecipeSyntaxError, match="--baseline"):
+        Planner().plan(file, **THOR)
+
+
+@pytest.mark.parametrize("name", ["nonsense", "", "two words/x"])
+def test_heads_that_cannot_be_ids(name):
+    with pytest.raises(OptionError):
+        Planner().plan(QWEN, head=name, **THOR)
+
+
+def test_a_strategy_that_raises_is_named_and_skipped():
+    class Broken:
+        name = "broken"
+        priority = 400
+
+        def propose(self, situation):
+            return 1 / 0
+
+    planner = Planner(strategies=[Broken(), *Planner().strategies])
+    made = planner.plan(QWEN, **THOR)
+    assert made.outcome == "eagle3"
+    assert "ZeroDivisionError" in made.rejected["broken"].message
