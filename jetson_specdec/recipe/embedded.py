@@ -66,12 +66,13 @@ class Word:
 
 @frozen(kw_only=True)
 class ScriptSite:
-    """A shell text that is one word of the recipe, and which of its commands is meant."""
+    """A shell text that is one word of the recipe, which of its commands is meant, and what it is started with."""
 
     word: Word
     chars: tuple[Char, ...]
     text: str
     index: int
+    environ: Mapping[str, str] = field(factory=dict, repr=False)
 
 
 @frozen(kw_only=True)
@@ -306,7 +307,11 @@ def _script(text: str, outcome: Outcome, word: Word, place: Place) -> list[Locat
         inner = parse_shell(script, environ=known)
     except RecipeError:
         return []  # no serve command in it, or nothing a shell would read
-    return [_inside(text, outcome, word, chars, inner, one, place) for one in inner.commands]
+    found = [_inside(text, outcome, word, chars, inner, one, place) for one in inner.commands]
+    return [
+        attrs.evolve(one, script=ScriptSite(word=word, chars=chars, text=script, index=number, environ=known))
+        for number, one in enumerate(found)
+    ]
 
 
 def _shell_chars(chars: Sequence[Char]) -> tuple[Char, ...]:
@@ -375,8 +380,7 @@ def _inside(
         blocked=blocked,
         findings=(*notes, *findings, *place.findings, *((place.blocked,) if place.blocked else ())),
     )
-    site = ScriptSite(word=word, chars=chars, text=inner.text, index=one.index)
-    return Located(command=command, tail=word, script=site)
+    return Located(command=command, tail=word)
 
 
 def _moved(finding: Finding, line: Any) -> Finding:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from attrs import frozen
 
 from jetson_specdec.errors import CommandChoiceError, RecipeError, UneditableError
-from jetson_specdec.recipe.chars import ELSEWHERE, Layers, encode
+from jetson_specdec.recipe.chars import ELSEWHERE, Char, Layers, encode
 from jetson_specdec.recipe.core import AppendArgs, Arg, ArgEdit, Recipe, RemoveArgs, ReplaceArg, ServeCommand
 from jetson_specdec.recipe.embedded import Located, ScriptSite, Word
 from jetson_specdec.recipe.shell_edit import by_hand_of, context_of, shape_of, wanted_args
@@ -241,10 +241,10 @@ def _lead(text: str, tail: Word, words: Sequence[Word]) -> str:
 def _new_script(site: ScriptSite, edits: Sequence[ArgEdit], line: int, typed: str) -> str:
     from jetson_specdec.recipe.shell import edit_shell, parse_shell
 
-    inner = parse_shell(site.text)
+    inner = parse_shell(site.text, environ=site.environ)
     if site.index >= len(inner.commands):
         raise UneditableError("JSE216", line=line, type=typed)
-    return edit_shell(inner, site.index, edits)
+    return edit_shell(inner, site.index, edits, environ=site.environ)
 
 
 def _script_changes(site: ScriptSite, edits: Sequence[ArgEdit], command: ServeCommand, typed: str) -> list[Change]:
@@ -265,11 +265,28 @@ def _script_changes(site: ScriptSite, edits: Sequence[ArgEdit], command: ServeCo
             # a new line goes in before the line break, so that the last line of a block text stays the last one
             start, end, put = start - 1, end - 1, put[-1] + put[:-1]
         near = chars[start:end] or chars[max(start - 1, 0) : start] or chars[:1]
-        if not near or any(char.layers == ELSEWHERE for char in near):
+        layers = _layers_near(chars, start, end)
+        if not near or layers is None:
             raise UneditableError("JSE212", line=command.line, type=typed)
         left, right = (near[0].start, near[-1].end) if start < end else (near[-1].end, near[-1].end)
-        changes.append(Change(start=left, end=right, text=put, layers=near[0].layers, node=site.word.node))
+        changes.append(Change(start=left, end=right, text=put, layers=layers, node=site.word.node))
     return changes
+
+
+def _layers_near(chars: Sequence[Char], start: int, end: int) -> Layers | None:
+    """Return the quoting of a part of a script; None where it begins or ends inside a reference that was replaced."""
+
+    def inside(at: int) -> bool:
+        left, right = chars[at - 1 : at], chars[at : at + 1]
+        return bool(
+            left and right and left[0].layers == right[0].layers == ELSEWHERE and left[0].start == right[0].start
+        )
+
+    if (start > 0 and inside(start)) or (end > 0 and inside(end)):
+        return None
+    # A reference is written where it stands: in the quoting of what is beside it.
+    places = sorted(range(len(chars)), key=lambda at: max(start - 1 - at, at - end + 1, 0))
+    return next((chars[at].layers for at in places if chars[at].layers != ELSEWHERE), None)
 
 
 def _whole_script(text: str, site: ScriptSite, edits: Sequence[ArgEdit], typed: str) -> list[Change]:

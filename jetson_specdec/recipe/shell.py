@@ -63,13 +63,16 @@ def _parse(text: str, path: str | None, environ: Mapping[str, str] | None) -> Re
     )
 
 
-def edit_shell(recipe: Recipe, index: int, edits: Sequence[ArgEdit]) -> str:
+def edit_shell(
+    recipe: Recipe, index: int, edits: Sequence[ArgEdit], *, environ: Mapping[str, str] | None = None
+) -> str:
     """Change the arguments of one command and nothing else.
 
     Args:
         recipe: from `parse_shell`.
         index: which of its commands.
         edits: what to do; indexes count the arguments as they were before any of the edits.
+        environ: what the recipe was parsed with, if anything.
 
     Returns:
         The new text. It was parsed again and gives exactly the arguments asked for.
@@ -80,7 +83,7 @@ def edit_shell(recipe: Recipe, index: int, edits: Sequence[ArgEdit]) -> str:
     """
     from jetson_specdec.recipe.shell_edit import edited
 
-    return edited(recipe, index, edits)
+    return edited(recipe, index, edits, environ)
 
 
 def read_shell(text: str, *, path: str | None = None, environ: Mapping[str, str] | None = None) -> Finder:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jetson_specdec.errors import CommandChoiceError, RecipeError, UneditableError
 from jetson_specdec.recipe.core import AppendArgs, Arg, ArgEdit, Recipe, RemoveArgs, ReplaceArg, ServeCommand
@@ -28,7 +28,7 @@ _BLANKS = re.compile(r"[ \t]*")
 _NUMBER = re.compile(r"-\d")
 
 
-def edited(recipe: Recipe, index: int, edits: Sequence[ArgEdit]) -> str:
+def edited(recipe: Recipe, index: int, edits: Sequence[ArgEdit], environ: Mapping[str, str] | None = None) -> str:
     """Carry out `edit_shell`."""
     if not 0 <= index < len(recipe.commands):
         raise CommandChoiceError("JSE219", index=index, count=len(recipe.commands))
@@ -39,14 +39,14 @@ def edited(recipe: Recipe, index: int, edits: Sequence[ArgEdit]) -> str:
     typed = by_hand_of(command, edits)
     if command.blocked is not None:
         raise UneditableError("JSE210", line=command.line, reason=command.blocked.message, type=typed)
-    finder = read_shell(recipe.text, path=recipe.path)
+    finder = read_shell(recipe.text, path=recipe.path, environ=environ)
     if len(finder.found) != len(recipe.commands) or len(finder.found[index].outcome.args) != len(command.args):
         raise UneditableError("JSE216", line=command.line, type=typed)
     edits = [_placed(edit, finder.found[index].outcome.args) for edit in edits]
     wanted = wanted_args(command, edits)
     changes = _changes(finder.found[index], command, edits, recipe.text, typed)
     text = _apply(recipe.text, changes, command, typed)
-    _prove(recipe, text, index, wanted, command, typed)
+    _prove(recipe, text, index, wanted, command, typed, environ)
     return text
 
 
@@ -252,10 +252,18 @@ def _apply(text: str, changes: Sequence[Edit], command: ServeCommand, typed: str
     return "".join([*parts, text[at:]])
 
 
-def _prove(recipe: Recipe, text: str, index: int, wanted: Sequence[Wanted], command: ServeCommand, typed: str) -> None:
+def _prove(
+    recipe: Recipe,
+    text: str,
+    index: int,
+    wanted: Sequence[Wanted],
+    command: ServeCommand,
+    typed: str,
+    environ: Mapping[str, str] | None,
+) -> None:
     try:
-        again = parse_shell(text, path=recipe.path)
-        before = parse_shell(recipe.text, path=recipe.path)
+        again = parse_shell(text, path=recipe.path, environ=environ)
+        before = parse_shell(recipe.text, path=recipe.path, environ=environ)
     except RecipeError as error:
         raise UneditableError("JSE213", line=command.line, type=typed) from error
     right = len(again.commands) == len(before.commands) and all(
