@@ -20,6 +20,9 @@ _MAX_LAYERS = 2000
 _LISTS_LAYERS = ("gemma3n_text", "gemma4_text")
 """Types whose kinds of layers follow no simple period: without a list they are unknown."""
 
+_RECURRENT_KEYS = ("mamba_", "ssm_", "linear_num_", "rwkv", "attn_type_list", "block_types", "layer_group_size")
+_OFF: tuple[Any, ...] = (None, False, 0, [], {}, "")
+
 _NULL_MEANS = ("sliding_window", "num_key_value_heads")
 _LAYER_WORDS = {
     "full_attention": "full",
@@ -182,15 +185,19 @@ def _kinds(config: Mapping[str, Any], layers: int | None, model_type: str) -> tu
     attending = config.get("full_attn_idxs")
     if isinstance(attending, (list, tuple)):
         return tuple("full" if index in attending else "conv" for index in range(layers))
+    if any(key.startswith(_RECURRENT_KEYS) and config[key] not in _OFF for key in config if isinstance(key, str)):
+        # Some layers are recurrent, and which ones is said in a way that is not read here.
+        return ("unknown",) * layers
     latent = _latent(config, model_type)
     return (latent,) * layers if latent else _attention_kinds(config, layers, model_type)
 
 
 def _latent(config: Mapping[str, Any], model_type: str) -> str | None:
     """Return `mla` where vLLM caches a latent vector, `unknown` where it is not known to, None without one."""
-    latent = model_type in _types()["latent_attention"]
+    # A sparse indexer (DeepSeek 3.2) keeps keys of its own beside the latent vector.
+    latent = model_type in _types()["latent_attention"] and config.get("index_topk") in _OFF
     if config.get("kv_lora_rank") is None:
-        return "unknown" if latent else None
+        return "unknown" if model_type in _types()["latent_attention"] else None
     if model_type == "minicpm3":
         return "full"
     return "mla" if latent else "unknown"

@@ -189,6 +189,26 @@ def test_latent_weights_with_a_full_cache():
     assert profile_from_config(plain(model_type="brand_new", **latent)).kv_bytes_per_token() is None
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"attn_type_list": [0, 1, 0, 1]},
+        {"mamba_d_state": 16},
+        {"block_types": ["recurrent", "attention"]},
+        {"layer_group_size": 4},
+        {"ssm_state_size": 64},
+        {"model_type": "deepseek_v32", "kv_lora_rank": 32, "qk_rope_head_dim": 8, "index_topk": 2048},
+    ],
+    ids=str,
+)
+def test_layers_of_kinds_that_are_not_read_are_unknown(words):
+    profile = profile_from_config(plain(**{"model_type": "brand_new", **words}))
+    assert profile.kv_layers is None
+    assert profile.state_layers is None
+    assert profile.hybrid is None
+    assert profile.kv_bytes_per_token() is None
+
+
 # --- windows -----------------------------------------------------------------------------------------------------
 
 
