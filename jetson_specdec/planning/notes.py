@@ -27,6 +27,8 @@ def about_target(situation: Situation) -> tuple[Finding, ...]:
             found.append(Finding.of("JSD560", served=identity.served, looked_in=list(identity.looked_in)))
     if identity.folder is not None:
         found.append(Finding.of("JSD577", served=identity.served, folder=identity.folder))
+    if "config-unreadable" in identity.remarks:
+        found.append(Finding.of("JSD489", served=identity.served))
     if "third-party-copy" in identity.remarks and identity.base is not None:
         found.append(Finding.of("JSD567", served=identity.id, base=identity.base))
     if identity.near_misses and identity.base is None:
