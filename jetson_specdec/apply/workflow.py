@@ -187,6 +187,12 @@ def release_in_image(host: Host, command: ServeCommand, *, ask: bool = False) ->
     return version, (Finding.of("JSD829", image=image, version=version),)
 
 
+def _unit_of(path: Path) -> str:
+    """Return the unit that a file belongs to: drop-ins stand in `UNIT.d`, `NAME.container` makes `NAME.service`."""
+    name = path.parent.name.removesuffix(".d") if path.suffix == ".conf" and path.parent.suffix == ".d" else path.name
+    return name.removesuffix(".container") + ".service" if name.endswith(".container") else name
+
+
 def restart_step(prepared: Prepared, path: str) -> Step:
     """Return how the changed deployment comes into force."""
     import shlex
@@ -196,7 +202,7 @@ def restart_step(prepared: Prepared, path: str) -> Step:
     if form == "compose":
         return Step.of("apply-restart", command=f"docker compose -f {file} up -d")
     if form == "unit" or launcher == "systemd":
-        unit = shlex.quote(Path(path).name)
+        unit = shlex.quote(_unit_of(Path(path)))
         return Step.of("apply-restart", command=f"sudo systemctl daemon-reload && sudo systemctl restart {unit}")
     if form == "manifest":
         return Step.of("apply-restart", command=f"kubectl apply -f {file}")

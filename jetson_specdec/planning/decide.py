@@ -174,9 +174,10 @@ class _Draft:
                 speculative_config=config,
             )
         except UneditableError as error:
-            findings.append(
-                Finding.of("JSD573", reason=str(error), type_instead=steps.typed_by_hand(config, set_flags))
-            )
+            typed = steps.typed_by_hand(config, set_flags, form=situation.recipe.form)
+            # Some reasons say themselves what to type.
+            code = "JSD579" if situation.recipe.form != "python" and error.values.get("type") else "JSD573"
+            findings.append(Finding.of(code, reason=str(error), type_instead=typed))
             plan = self.unchanged("refuse", findings, {**rejected, proposal.strategy: findings[-1]}, memory)
             return evolve(plan, editable=False)
         plan = self._plan(

@@ -24,7 +24,8 @@ def about_target(situation: Situation) -> tuple[Finding, ...]:
         if identity.served is None and situation.flags.model_reading.state == "absent":
             found.append(Finding.of("JSD566"))
         else:
-            found.append(Finding.of("JSD560", served=identity.served, looked_in=list(identity.looked_in)))
+            served = identity.served or situation.flags.model_reading.text or "the recipe"
+            found.append(Finding.of("JSD560", served=served, looked_in=list(identity.looked_in)))
     if identity.folder is not None:
         found.append(Finding.of("JSD577", served=identity.served, folder=identity.folder))
     if "config-unreadable" in identity.remarks:

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["for_plan", "hand_off", "typed_by_hand"]
 
 
-def typed_by_hand(config: Mapping[str, Any], set_flags: Mapping[str, str]) -> str:
-    """Return the arguments to type where the text cannot be edited safely."""
+def typed_by_hand(config: Mapping[str, Any], set_flags: Mapping[str, str], *, form: str = "shell") -> str:
+    """Return the arguments to type where the text cannot be edited safely: in a Python program, keyword arguments."""
     import shlex
 
+    if form == "python":
+        given = [f"{name.replace('-', '_')}={value}" for name, value in set_flags.items()]
+        return ", ".join([*given, f"speculative_config={dict(config)!r}"])
     words = [word for name, value in set_flags.items() for word in (f"--{name}", value)]
     return shlex.join([*words, "--speculative-config", json.dumps(config, separators=(",", ":"))])
 
@@ -101,8 +104,8 @@ def _refused(plan: Plan, situation: Situation) -> list[Step]:
 
         image = recommended_image(situation.device.family, situation.device.l4t)
         found.append(Step.of("change-runtime" if image else "upgrade-jetpack", image=image))
-    if "JSD573" in codes:
-        finding = next(each for each in blocking if each.code == "JSD573")
+    if codes & {"JSD573", "JSD579"}:
+        finding = next(each for each in blocking if each.code in ("JSD573", "JSD579"))
         found.append(Step.of("type-by-hand", arguments=finding.values.get("type_instead")))
     found += [Step.of("repair-recipe", correction=text) for text in _corrections(blocking)]
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 from jetson_specdec.recipe.core import Form
 
-__all__ = ["recognise"]
+__all__ = ["recognise", "template_line"]
 
 
 @lru_cache(maxsize=1)
@@ -27,6 +27,8 @@ def _patterns() -> dict[str, re.Pattern[str]]:
         "python_import": re.compile(r"^\s*(from\s+vllm[\w.]*\s+import\s|import\s+vllm\b)", re.MULTILINE),
         "python_call": re.compile(r"\b(LLM|AsyncLLM|EngineArgs|AsyncEngineArgs)\s*\("),
         "flow": re.compile(r"\{\s*[\"']?(?:(apiVersion|kind|metadata|spec|containers)|services)[\"']?\s*:"),
+        # of a Helm template; KServe's own `{{.Name}}` is none
+        "helm": re.compile(r"\{\{-?[^{}\n]*\.(?:Values|Release|Chart|Capabilities|Files)\b"),
         "serve": re.compile(r"^\s*[^#\n]*\bvllm\s+serve\b", re.MULTILINE),
     }
 
@@ -102,3 +104,35 @@ def recognise(text: str) -> Form:
     if found["python_import"].search(body) and found["python_call"].search(body) and not found["serve"].search(body):
         return "python"
     return "shell"
+
+
+def template_line(text: str, form: Form) -> int | None:
+    """Return the line, from 1, that shows a text to be a template (Helm, Jinja) of a YAML form; None if it is none.
+
+    Double braces alone do not: a chat template inside a value is none, nor is KServe's own `{{.Name}}`.
+    """
+    body = text.lstrip("\ufeff")
+    if "{{" not in body:
+        return None
+    found = _patterns()
+    if form not in ("manifest", "compose", "config_file") and not (
+        form == "shell" and _first_line(body).startswith("{{") and found["containers"].search(body)
+    ):
+        return None
+    mark = next((mark for mark in found["helm"].finditer(body) if "#" not in _before(body, mark.start())), None)
+    if mark is not None:
+        return body.count("\n", 0, mark.start()) + 1
+    from jetson_specdec.errors import RecipeError
+    from jetson_specdec.recipe.yaml_tree import documents, is_map, walk
+
+    try:
+        roots = documents(body, "")
+    except RecipeError:
+        return body.count("\n", 0, body.index("{{")) + 1
+    # `{{ x }}` without quotes is, for YAML, a mapping as the key of another.
+    holes = (key for root in roots for node in walk(root) if is_map(node) for key, _ in node.value if is_map(key))
+    return next((hole.start_mark.line + 1 for hole in holes), None)
+
+
+def _before(text: str, at: int) -> str:
+    return text[text.rfind("\n", 0, at) + 1 : at]

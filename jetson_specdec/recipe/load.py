@@ -53,18 +53,21 @@ def parse_recipe(text: str, *, path: str | None = None, read: Callable[[str], st
             such files count as not found.
 
     Raises:
-        RecipeSyntaxError: it is empty or binary, or is not what its form requires.
+        RecipeSyntaxError: it is empty or binary, a template that is not rendered yet (JSE243), or is not what its form
+            requires.
     """
     where = path or "the recipe"
     if not text.strip("\ufeff \t\r\n"):
         raise RecipeSyntaxError("JSE220", where=where)
     if "\0" in text:
         raise RecipeSyntaxError("JSE222", where=where)
-    from jetson_specdec.recipe.forms import recognise
+    from jetson_specdec.recipe.forms import recognise, template_line
 
     if _is_report(text):
         raise RecipeSyntaxError("JSE526", where=where)
     form: Form = recognise(text)
+    if form != "python" and (line := template_line(text, form)) is not None:
+        raise RecipeSyntaxError("JSE243", where=where, line=line)
     if form in ("compose", "unit", "manifest"):
         from jetson_specdec.recipe.forms_embedded import parse_embedded
 

@@ -149,10 +149,13 @@ class _Unit:
             elif setting.key == "Environment":
                 self.env = {**self.env, **self._pairs(setting)} if setting.chars else {}
             elif setting.key == "EnvironmentFile":
-                name = text_of(setting.chars)
-                content = read(name.lstrip("-")) if name else None
+                name = text_of(setting.chars).lstrip("-")
+                content = read(name) if name else None
+                if content is None and "/" in name:
+                    # a unit kept in a repository, with its files beside it
+                    content = read(name.rpartition("/")[2])
                 if content is None:
-                    self.unread += [name.lstrip("-")] if name else []
+                    self.unread += [name] if name else []
                 else:
                     from_files.update(read_env(content, "unit"))
             else:
