@@ -86,6 +86,7 @@ class ServeCommand:
         mounts: container mounts.
         ports: published ports as written (`8500:8000`).
         workdir: directory the engine starts in where the recipe says so.
+        model_named: the model that the surroundings name (KServe's `storageUri`), for words that do not; else None.
         start, end: the whole command in the text, redirections included, trailing comment not.
         line: first line of the command, from 1.
         wrapped_in: quoting layers around the serve words, outermost first: `alias`, `bash -c`, `heredoc`, `eval`.
@@ -106,6 +107,7 @@ class ServeCommand:
     mounts: tuple[Mount, ...] = ()
     ports: tuple[str, ...] = ()
     workdir: str | None = None
+    model_named: str | None = None
     start: int = 0
     end: int = 0
     line: int = 1

@@ -50,6 +50,8 @@ class _Container(NamedTuple):
     pod: Any
     supplied: bool = False
     """Whether image and command come from a runtime that is named, not written."""
+    uri: str | None = None
+    """Where KServe takes the model from."""
 
 
 def _read_all(text: str, *, where: str) -> tuple[list[Located], list[str]]:
@@ -75,7 +77,9 @@ def _read_all(text: str, *, where: str) -> tuple[list[Located], list[str]]:
             owners += [start] * len(found)
             for one in found:
                 findings = (*one.command.findings, *comments)
-                located.append(attrs.evolve(one, command=attrs.evolve(one.command, findings=findings)))
+                named = _model_named(container, one)
+                command = attrs.evolve(one.command, findings=findings, model_named=named)
+                located.append(attrs.evolve(one, command=command))
             if not found:
                 name = value_of(item(container.node, "name")) or "container"
                 others.append(f"{name} (line {line_of(text, start)})")
@@ -84,6 +88,9 @@ def _read_all(text: str, *, where: str) -> tuple[list[Located], list[str]]:
 
 def _containers(root: Any) -> Iterator[_Container]:
     seen: set[int] = set()
+    alone = (
+        value_of(item(root, "spec", "model", "uri")) if value_of(item(root, "kind")) == "LLMInferenceService" else None
+    )
     for node in walk(root):
         if not is_map(node):
             continue
@@ -91,11 +98,25 @@ def _containers(root: Any) -> Iterator[_Container]:
         for one in items(keys.get("containers")):
             if is_map(one) and id(one) not in seen:
                 seen.add(id(one))
-                yield _Container(one, node)
+                yield _Container(one, node, uri=alone)
         model = item(node, "predictor", "model")
         if is_map(model) and id(model) not in seen:
             seen.add(id(model))
-            yield _Container(model, keys["predictor"], supplied=item(model, "image") is None)
+            uri = value_of(item(model, "storageUri"))
+            yield _Container(model, keys["predictor"], supplied=item(model, "image") is None, uri=uri)
+
+
+def _model_named(container: _Container, one: Located) -> str | None:
+    """Return the repository that KServe serves: `--model_id` of its Hugging Face runtime, or a `hf://` address."""
+    if container.supplied:
+        words = [arg.value or "" for arg in one.command.args]
+        for at, word in enumerate(words):
+            name, equals, value = word.partition("=")
+            if name in ("--model_id", "--model-id"):
+                return value if equals else next(iter(words[at + 1 : at + 2]), None)
+    if container.uri is None or not container.uri.startswith("hf://"):
+        return None
+    return container.uri.removeprefix("hf://").partition(":")[0].strip("/") or None
 
 
 def _read(text: str, container: _Container, maps: Mapping[str, Mapping[str, str]]) -> list[Located]:

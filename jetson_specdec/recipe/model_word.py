@@ -64,7 +64,24 @@ def _swallowed(walked: Walk, args: Sequence[Arg]) -> Occurrence | None:
 def find_model(
     command: ServeCommand, walked: Walk, from_file: Sequence[Occurrence], release: EngineRelease | None
 ) -> ModelWord:
-    """Find the model of a command.
+    """Find the model of a command: in its words, or where they leave it to KServe, by what surrounds them."""
+    from attrs import evolve
+
+    from jetson_specdec.recipe.flags import Reading
+
+    word = _in_words(command, walked, from_file, release)
+    named, value = command.model_named, word.reading.value
+    # KServe puts what it downloads at /mnt/models.
+    left_open = word.reading.state == "absent" or (isinstance(value, str) and value.rstrip("/") == "/mnt/models")
+    if named is None or not left_open:
+        return word
+    return evolve(word, reading=Reading(state="value", value=named, text=named, origin="cli"))
+
+
+def _in_words(
+    command: ServeCommand, walked: Walk, from_file: Sequence[Occurrence], release: EngineRelease | None
+) -> ModelWord:
+    """Find the model in the words of a command.
 
     Args:
         command: the command.

@@ -151,3 +151,34 @@ def test_plan_and_repetition() -> None:
         again = Planner().plan(plan.recipe.after, device="thor-t5000", l4t="38.4.0", command=index)
         assert again.outcome == "already"
         assert again.recipe.after == plan.recipe.after
+
+
+KSERVE = "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nspec:\n  predictor:\n    model:\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [
+        (KSERVE + "      args: [--model_name=x, --model_id=o/m, --gpu-memory-utilization=0.8]\n", "o/m"),
+        (KSERVE + "      args: [--model_id, o/m, --gpu-memory-utilization=0.8]\n", "o/m"),
+        (KSERVE + "      storageUri: hf://o/m\n      args: [--gpu-memory-utilization=0.8]\n", "o/m"),
+        (
+            KSERVE
+            + "      storageUri: hf://o/m:main\n      args: [--model=/mnt/models, --gpu-memory-utilization=0.8]\n",
+            "o/m",
+        ),
+        (
+            KSERVE + "      storageUri: hf://o/m\n      args: [--model=other/one, --gpu-memory-utilization=0.8]\n",
+            "other/one",
+        ),
+        (KSERVE + "      storageUri: s3://bucket/m\n      args: [--gpu-memory-utilization=0.8]\n", None),
+        (
+            "apiVersion: serving.kserve.io/v1alpha1\nkind: LLMInferenceService\nspec:\n  model: {uri: 'hf://o/m'}\n"
+            "  template:\n    containers:\n    - name: main\n      image: vllm/vllm-openai:v0.20.0\n"
+            "      args: [--gpu-memory-utilization=0.8]\n",
+            "o/m",
+        ),
+    ],
+)
+def test_kserve_names_the_model_beside_the_words(text: str, model: str | None) -> None:
+    assert ServeFlags.read(parse_recipe(text).commands[0]).model == model
