@@ -239,7 +239,9 @@ class Benchmark:
             before = await side.scrape()
             begin = self.connection.now()
             answers = await self._one_run(client, batch, begin)
-            end = self.connection.now()
+            # The server's time: what this program does before the first sending and after the last byte is its own.
+            begin = min(sent.reception.sent for sent in answers)
+            end = max(sent.reception.ended for sent in answers)
             after = await side.scrape(finished=len(answers), since=before)
             first, last = first or before, after
             records, by_server = await self._records(client, batch, answers)

@@ -53,12 +53,14 @@ class Reception:
 
     Attributes:
         sent: when it was sent, on the connection's clock, seconds.
+        ended: when its last byte came, or when it failed, on the same clock.
         pieces: bytes and their arrival since then.
         failure: what went wrong on the way, without secrets; None if nothing did.
         status: of an HTTP error.
     """
 
     sent: float
+    ended: float
     pieces: list[Piece] = field(repr=False)
     failure: str | None = None
     status: int | None = None
@@ -176,7 +178,9 @@ class Client:
             failure = self._say(error.__cause__ if isinstance(error, openai.APIConnectionError) else error, error)
         if arrivals is not None:  # the times at which the bytes arrived, rather than when this loop saw them
             sent, pieces = arrivals.sent, arrivals.pieces
-        return Reception(sent=sent, pieces=pieces, failure=failure, status=status)
+        # What was done with the bytes since then is not the server's time.
+        ended = sent + pieces[-1][0] if pieces and failure is None else now()
+        return Reception(sent=sent, ended=ended, pieces=pieces, failure=failure, status=status)
 
     def _body(self, prompt: Prompt, max_tokens: int) -> dict[str, Any]:
         body: dict[str, Any] = {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does a benchmark find what the server is? TPOT and throughput against a fake server's truth.
 
-    python tests/benchmarks/bench_fidelity.py [--rounds 1] [--output-len 2048]
+    python tests/benchmarks/bench_fidelity.py [--rounds 3] [--output-len 1024]
 
 In virtual time (no socket, nobody waits) only the definitions show: how figures are read. Over a socket, against a
 server in a process of its own, the rest shows: what a client and a busy machine add. Answers are long, since sending
@@ -22,7 +22,6 @@ from fake_process import fake_server
 from jetson_specdec.loadgen import Benchmark
 from jetson_specdec.testing import FakeVllm, Truth
 
-CONCURRENCIES = (1, 8, 64)
 TRUTH = Truth(step_ms=20.0, batch_ms=1.0, draft_ms=1.5, verify_ms=0.1, prefill_ms_per_token=0.0)
 HEAD = {"method": "eagle3", "model": "me/head", "num_speculative_tokens": 3}
 AIM = 0.01
@@ -58,8 +57,9 @@ def line(name: str, concurrency: int, truth: tuple[float, float], found: list[tu
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=1, help="over the socket; medians are shown")
-    parser.add_argument("--output-len", type=int, default=2048)
+    parser.add_argument("--rounds", type=int, default=3, help="over the socket; medians are shown")
+    parser.add_argument("--output-len", type=int, default=1024)
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--port", type=int, default=8477)
     options, _ = parser.parse_known_args()
     tokens = options.output_len
@@ -67,13 +67,13 @@ def main() -> int:
     print(f"{'':24}{'c':>4}   {'TPOT: truth':>9} {'found':>7} {'':5} {'error':>7}   {'tok/s: truth':>9}")
     met = []
     for k, config in ((0, None), (3, HEAD)):
-        for concurrency in CONCURRENCIES:
+        for concurrency in options.concurrency:
             fake = FakeVllm(truth=TRUTH, speculative_config=config)
             found = measured(concurrency, tokens, connection=fake.connection())
             met.append(line(f"virtual time, k={k}", concurrency, expected(k, concurrency, tokens), [found]))
     for k, config in ((0, None), (3, HEAD)):
         with fake_server(options.port, asdict(TRUTH), speculative_config=config) as url:
-            for concurrency in CONCURRENCIES:
+            for concurrency in options.concurrency:
                 rows = [measured(concurrency, tokens, base_url=url) for _ in range(options.rounds)]
                 met.append(line(f"socket, k={k}", concurrency, expected(k, concurrency, tokens), rows))
     print(f"load {os.getloadavg()[0]:.2f} at the end; {'every aim is met' if all(met) else 'an aim is missed'}")
