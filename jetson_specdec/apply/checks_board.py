@@ -19,6 +19,7 @@ __all__ = ["Holder", "board", "clocks", "engine_runs", "gpu_holders", "holders",
 
 DEVFREQ = "/sys/class/devfreq"
 COMPUTE_APPS = ("nvidia-smi", "--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader")
+TABLE = ("nvidia-smi",)
 MIG_MODE = ("nvidia-smi", "--query-gpu=mig.mode.current", "--format=csv,noheader")
 NVMAP = "/sys/kernel/debug/nvmap/iovmm/clients"
 _ENGINES = ("vllm", "enginecore", "sglang", "ollama", "llama-server", "trtllm", "tritonserver", "mlc_llm")
@@ -110,7 +111,7 @@ def mig(subject: Subject) -> tuple[Check, ...]:
             (line.strip() for line in done.stdout.splitlines() if line.strip() in ("Enabled", "Disabled")), None
         )
     if state is None:
-        done = subject.host.run(("nvidia-smi",), timeout=8.0)
+        done = subject.host.run(TABLE, timeout=8.0)
         table = re.findall(r"\|\s+(Enabled|Disabled)\*?\s*\|\s*$", done.stdout if done else "", re.MULTILINE)
         state = table[0] if table else None
     if state is None:
@@ -146,6 +147,10 @@ def gpu_holders(host: Host, family: str | None) -> tuple[Holder, ...] | None:
     done = host.run(COMPUTE_APPS, timeout=8.0)
     answered = done is not None and done.ok
     found = parse_compute_apps(done.stdout) if done is not None and answered else ()
+    if not found:
+        # Some releases answer the query with nothing and list the processes in their table all the same.
+        table = host.run(TABLE, timeout=8.0)
+        found = parse_processes(table.stdout) if table is not None and table.ok else ()
     if found:
         return found
     text = host.read_text(NVMAP, limit=1 << 20)
@@ -165,6 +170,16 @@ def parse_compute_apps(text: str) -> tuple[Holder, ...]:
                 Holder(pid=int(cells[0]), name=_program(cells[1]), bytes=int(size[1]) * 2**20 if size else None)
             )
     return tuple(found)
+
+
+def parse_processes(text: str) -> tuple[Holder, ...]:
+    """Read the table of processes that plain `nvidia-smi` prints last; `N/A` is an unknown size."""
+    _, _, table = text.partition("Processes:")
+    row = r"^\|\s+\d+\s+(?:\S+\s+\S+\s+)?(\d{1,8})\s+[CGM+]{1,5}\s+(\S.*?)\s+(?:(\d{1,9})MiB|N/A|-)\s*\|\s*$"
+    return tuple(
+        Holder(pid=int(pid), name=_program(name), bytes=int(size) * 2**20 if size else None)
+        for pid, name, size in re.findall(row, table, re.MULTILINE)
+    )
 
 
 def parse_nvmap(text: str) -> tuple[Holder, ...]:

@@ -58,6 +58,8 @@ _GENERIC_NAMES = re.compile(
     r"(nvidia|jetson|tegra|thor|igx|agx|orin|nano|nx|xavier|ubuntu|linux|localhost|arm|gpu|cpu|\d|[_.-])+"
 )
 _LIMIT = 256 * 1024
+HOLDERS = ("nvidia-smi", "--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader")
+"""Who holds the GPU; programs go by their names, arguments could hold secrets and are left out."""
 
 
 def record(host: Host, folder: str | Path) -> list[Path]:
@@ -129,6 +131,9 @@ def _commands(host: Host) -> Iterable[tuple[tuple[str, ...], str, int]]:
         done = host.run(argv, timeout=10.0)
         if done is not None:
             yield done.argv if not host.live else argv, done.stdout, done.exit_code
+    done = host.run(HOLDERS, timeout=10.0)
+    if done is not None:
+        yield HOLDERS, "".join(_bare(line) for line in done.stdout.splitlines()), done.exit_code
     bounded = ("timeout", "2", "tegrastats", "--interval", "500")
     done = host.run(bounded if host.live else ("tegrastats",), timeout=10.0)
     if done is not None and done.stdout.strip():
@@ -136,6 +141,14 @@ def _commands(host: Host) -> Iterable[tuple[tuple[str, ...], str, int]]:
     done = host.run(DPKG, timeout=10.0)
     if done is not None and done.ok:
         yield DPKG, done.stdout, done.exit_code
+
+
+def _bare(line: str) -> str:
+    """Return a line of holders with the program's name alone, or nothing for a line of another kind."""
+    cells = [cell.strip() for cell in line.split(",")]
+    if len(cells) < 3 or not cells[0].isdigit():
+        return ""
+    return f"{cells[0]}, {(cells[1].split() or ['?'])[0].rpartition('/')[2]}, {cells[-1]}\n"
 
 
 def _filtered(path: str, data: bytes, mask: Callable[[str], str]) -> bytes:

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from jetson_specdec import Catalog, Planner, detect, schemas
 from jetson_specdec.apply import doctor
-from jetson_specdec.apply.checks_board import parse_compute_apps, parse_nvmap
+from jetson_specdec.apply.checks_board import parse_compute_apps, parse_nvmap, parse_processes
 from jetson_specdec.engine.release import release_from_version
 
 GIB_KIB = 2**20
@@ -160,6 +160,34 @@ def test_who_holds_the_gpu_on_orin_where_nvidia_smi_is_a_stub(jetson, examine):
     ]
     assert row.state == "warning"
     assert examine(jetson("orin", "36.5", commands={APPS: ""})).check("gpu").state == "unknown"
+
+
+PROCESSES = """\
+| N/A   35C    P0             N/A /  N/A  |      Not Supported   |      0%      Default |
+|                                         |                      |             Disabled |
++-----------------------------------------------------------------------------------------+
+| Processes:                                                                              |
+|  GPU   GI   CI              PID   Type   Process name                        GPU Memory |
+|        ID   ID                                                               Usage      |
+|=========================================================================================|
+|    0   N/A  N/A            2413      G   /usr/lib/xorg/Xorg                       17MiB |
+|    0   N/A  N/A          123456      C   VLLM::EngineCore                           N/A |
+|    0   N/A  N/A              88    C+G   /opt/x/python3 -m x --api-key topsecret  512MiB |
++-----------------------------------------------------------------------------------------+
+"""
+
+
+def test_the_table_of_processes_tells_where_the_query_lists_nothing(jetson, examine):
+    commands = {APPS: "", ("nvidia-smi",): PROCESSES}
+    row = examine(jetson(commands=commands)).check("gpu")
+    assert row.values["holders"] == [
+        {"pid": 2413, "name": "Xorg", "bytes": 17 * 2**20},
+        {"pid": 123456, "name": "VLLM::EngineCore", "bytes": None},
+        {"pid": 88, "name": "python3", "bytes": 512 * 2**20},
+    ]
+    assert [finding.code for finding in row.findings] == ["JSD842"]
+    assert parse_processes(PROCESSES.partition("Processes:")[0]) == ()
+    assert parse_processes("| Processes: |\n|  No running processes found      |\n") == ()
 
 
 def test_tables_of_holders_never_show_arguments():

@@ -150,3 +150,17 @@ def test_this_machine_can_be_recorded(tmp_path):
     here, there = detect(LocalHost()), detect(RecordedHost(tmp_path / "saved"))
     assert there.is_jetson == here.is_jetson
     assert there.memory_total_bytes == here.memory_total_bytes
+
+
+def test_who_holds_the_gpu_is_saved_by_program_names_alone(tmp_path):
+    base = tmp_path / "board"
+    (base / "root").mkdir(parents=True)
+    argv = ["nvidia-smi", "--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader"]
+    answer = "12, /home/jane/bin/serve --api-key topsecret, 5 MiB\n7, VLLM::EngineCore, [N/A]\nNo devices, topsecret\n"
+    (base / "commands.json").write_text(json.dumps([{"argv": argv, "stdout": answer, "exit_code": 0}]))
+    (base / "env.json").write_text("{}")
+    record(RecordedHost(base), tmp_path / "saved")
+    saved = json.loads((tmp_path / "saved" / "commands.json").read_text())
+    assert [each["stdout"] for each in saved if each["argv"] == argv] == [
+        "12, serve, 5 MiB\n7, VLLM::EngineCore, [N/A]\n"
+    ]
