@@ -105,7 +105,7 @@ def apply(
         given = next((name for name, value in others.items() if value), None)
         if given is not None:
             raise OptionError("JSE813", option=given)
-        return _undo(recipe, force=force, json=json)
+        return _undo(recipe, force=force, yes=yes, json=json)
     if str(recipe) == "-":
         raise ApplyError("JSE800")
     if baseline is not None and no_baseline:
@@ -269,11 +269,17 @@ def _nothing(prepared: Prepared, recipe: Path, remarks: tuple[Finding, ...], *, 
     return 0
 
 
-def _undo(recipe: Path, *, force: bool, json: bool) -> int:
+def _undo(recipe: Path, *, force: bool, yes: bool, json: bool) -> int:
     import time
 
-    from jetson_specdec.apply.transaction import undo
+    from jetson_specdec.apply.transaction import find_manifests, undo
+    from jetson_specdec.messages import render
 
+    if not yes and find_manifests(recipe):  # where there is nothing to undo, nothing is asked
+        if json or not _can_ask():
+            raise DeclinedError("JSE816")
+        if not _agreed(render("undo-question", {"path": str(recipe)})):
+            raise DeclinedError("JSE809")
     done = undo(recipe, now=time.time(), force=force)
     if json:
         print_json(

@@ -85,6 +85,16 @@ def test_without_a_terminal_it_shows_everything_and_writes_nothing(run, recipe, 
     assert "secretsecret" not in out
 
 
+def test_undo_asks_as_apply_does(run, recipe, thor):
+    assert run("apply", recipe, *thor, "--no-baseline", "--yes")[0] == 0
+    applied = recipe.read_bytes()
+    for more in ([], ["--json"], ["--force"]):
+        code, _, err = run("apply", recipe, "--undo", *more)
+        assert code == 3
+        assert "--yes" in err
+        assert recipe.read_bytes() == applied
+
+
 def test_yes_writes_and_undo_takes_it_back(run, recipe, thor):
     before = recipe.read_bytes()
     code, out, err = run("apply", recipe, *thor, "--no-baseline", "--yes")
@@ -93,11 +103,11 @@ def test_yes_writes_and_undo_takes_it_back(run, recipe, thor):
     assert "hf_secretsecret" in recipe.read_text()
     assert "secretsecret" not in out
     assert beside(recipe) == ["bak", "manifest"]
-    code, out, _ = run("apply", recipe, "--undo")
+    code, out, _ = run("apply", recipe, "--undo", "--yes")
     assert code == 0
     assert out.startswith("Taken back")
     assert recipe.read_bytes() == before
-    code, _, err = run("apply", recipe, "--undo")
+    code, _, err = run("apply", recipe, "--undo", "--yes")
     assert code == 2
     assert "nothing to undo" in err
 
@@ -147,7 +157,7 @@ def test_an_interrupted_apply_comes_first(run, recipe, thor):
     code, out, err = run("apply", recipe, *thor, "--no-baseline", "--yes")
     assert (code, out) == (2, "")
     assert "--undo" in err
-    assert run("apply", recipe, "--undo")[0] == 0
+    assert run("apply", recipe, "--undo", "--yes")[0] == 0
     assert "--speculative-config" not in recipe.read_text()
 
 
@@ -167,7 +177,7 @@ def test_json_never_asks_and_follows_its_schema(run, recipe, thor):
     assert Path(done["files"][0]["backup"]).exists()
     assert done["disclosure"]["fetches"] == shown["disclosure"]["fetches"]
     assert "secretsecret" not in out
-    code, out, _ = run("apply", recipe, "--undo", "--json")
+    code, out, _ = run("apply", recipe, "--undo", "--yes", "--json")
     validator.validate(json.loads(out))
     assert code == 0
 
@@ -200,11 +210,11 @@ def test_what_was_edited_since_is_taken_back_by_force_only(run, recipe, thor):
     before = recipe.read_bytes()
     run("apply", recipe, *thor, "--no-baseline", "--yes")
     recipe.write_text("edited\n")
-    code, _, err = run("apply", recipe, "--undo")
+    code, _, err = run("apply", recipe, "--undo", "--yes")
     assert code == 2
     assert "--force" in err
     assert recipe.read_text() == "edited\n"
-    code, out, _ = run("apply", recipe, "--undo", "--force")
+    code, out, _ = run("apply", recipe, "--undo", "--yes", "--force")
     assert code == 0
     assert ".bak" in out
     assert recipe.read_bytes() == before

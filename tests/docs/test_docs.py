@@ -74,8 +74,7 @@ def test_console_lines_run(line, desk, capsys):
     if words[0] == "apply":
         if "--undo" in words:
             assert main(["apply", "serve.sh", "--no-baseline", "--yes", *BOARD]) == 0
-        else:
-            words.append("--yes")  # the reader is asked
+        words.append("--yes")  # the reader is asked
     if words[0] in ("plan", "apply") and not {"--device", "--undo"} & {*words}:
         words += BOARD
     if "--record" in words:
