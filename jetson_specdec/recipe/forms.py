@@ -78,6 +78,19 @@ def _config_keys(text: str, key: re.Pattern[str]) -> list[str] | None:
     return keys if keys and len(others) <= len(keys) // 3 else None
 
 
+def _flow_keys(text: str) -> list[str]:
+    """Return the keys of a text that is one YAML mapping in flow style; a group of shell commands is none."""
+    from jetson_specdec.errors import RecipeError
+    from jetson_specdec.recipe.yaml_tree import documents, entries
+
+    try:
+        roots = documents(text, "")
+    except RecipeError:
+        return []
+    # without a value behind it, a word in braces is no key of a config file
+    return [key for root in roots[:1] for key, value in entries(root).items() if not str(value.tag).endswith(":null")]
+
+
 def recognise(text: str) -> Form:
     """Return the form of a text; `shell` where nothing else is recognised."""
     body = text.lstrip("\ufeff")
@@ -87,6 +100,8 @@ def recognise(text: str) -> Form:
         return form
     if flow := found["flow"].match(body.lstrip()):
         return "manifest" if flow[1] else "compose"
+    if body.lstrip()[:1] == "{" and _known_keys(_flow_keys(body)):
+        return "config_file"
     if found["section"].search(body) and (found["exec"].search(body) or first.startswith("[")):
         return "unit"
     if found["manifest_start"].match(first) and found["containers"].search(body):

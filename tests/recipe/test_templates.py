@@ -53,3 +53,17 @@ def test_an_environment_file_kept_beside_its_unit(tmp_path: Path, name: str) -> 
     assert ServeFlags.read(load_recipe(unit).commands[0]).model is None
     (tmp_path / "args.env").write_text("MODEL=o/m\n")
     assert ServeFlags.read(load_recipe(unit).commands[0]).model == "o/m"
+
+
+@pytest.mark.parametrize(
+    "text", ["{model: o/m, gpu-memory-utilization: 0.8}\n", "{\n  model: o/m,  # ours\n  port: 1,\n}\n"]
+)
+def test_a_config_file_in_flow_style(text: str) -> None:
+    recipe = parse_recipe(text)
+    assert recipe.form == "config_file"
+    assert ServeFlags.read(recipe.commands[0]).model == "o/m"
+
+
+@pytest.mark.parametrize("text", ["{ vllm serve o/m --port 1; }\n", "{ echo model; vllm serve o/m; }\n"])
+def test_a_group_of_shell_commands_is_no_mapping(text: str) -> None:
+    assert parse_recipe(text).form == "shell"
