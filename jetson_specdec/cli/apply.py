@@ -272,7 +272,8 @@ def _nothing(prepared: Prepared, recipe: Path, remarks: tuple[Finding, ...], *, 
 def _undo(recipe: Path, *, force: bool, yes: bool, json: bool) -> int:
     import time
 
-    from jetson_specdec.apply.transaction import find_manifests, undo
+    from jetson_specdec.apply.manifest import find_manifests
+    from jetson_specdec.apply.transaction import undo
     from jetson_specdec.messages import render
 
     if not yes and find_manifests(recipe):  # where there is nothing to undo, nothing is asked
