@@ -127,9 +127,7 @@ def _on_orin(
     return _on_l4t_39(l4t, release, ref, better) if major >= 39 else _on_l4t_36(l4t, release, ref, better)
 
 
-def _on_l4t_39(
-    l4t: str | None, release: EngineRelease, ref: ImageRef | None, better: str | None
-) -> list[Finding]:
+def _on_l4t_39(l4t: str | None, release: EngineRelease, ref: ImageRef | None, better: str | None) -> list[Finding]:
     image, version = release.image, _version(release)
     if at_least(release, _MINIMUM) is False:
         # A floating tag was such a release once; nobody knows what it is today.
