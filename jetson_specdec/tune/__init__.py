@@ -6,8 +6,9 @@ Names are loaded on first use; importing this package is cheap.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from jetson_specdec.lazy import lazy
 
 if TYPE_CHECKING:
     from jetson_specdec.tune.core import BlockRecord, Offer, TuneResult, TuneSettings
@@ -27,7 +28,6 @@ _HOMES = {
     "drift": ("Reference", "WatchResult", "judge_drift"),
     "watching": ("watch",),
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BlockRecord",
@@ -48,16 +48,4 @@ __all__ = [
     "watch",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy(__name__, _HOMES)
