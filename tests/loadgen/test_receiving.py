@@ -87,6 +87,7 @@ class Scripted:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self.connections = 0
+        self.requests = 0
         self.ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
@@ -108,6 +109,7 @@ class Scripted:
             with connection, contextlib.suppress(OSError):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 while self._replies and self._read(connection):
+                    self.requests += 1
                     if not self._answer(connection, self._replies.pop(0)):
                         break
         self.ended.set()
@@ -228,7 +230,7 @@ def test_giving_up_ends_the_connection():
         client = Client(base_url=url, connection=Network(), model="m")
         await client.open()
         task = asyncio.ensure_future(client.send(Prompt(id="x", text="hello"), 8))
-        while not server.connections:
+        while not server.requests:  # cancelled any earlier, the server would go on waiting for its request
             await asyncio.sleep(0)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
