@@ -6,6 +6,7 @@ from hashlib import sha256
 from itertools import pairwise
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -349,3 +350,31 @@ def test_a_key_in_an_error_is_not_shown(chunk):
 )
 def test_addresses_are_shown_without_their_secrets(url, shown):
     assert address(url) == shown
+
+
+# --- the short way ---------------------------------------------------------------------------------------------------
+
+odd = st.one_of(st.none(), st.just("w"), st.just(""), st.just(0), st.just({}), st.just([1]), st.just("error"))
+
+
+@given(
+    st.fixed_dictionaries({}, optional=dict.fromkeys(("content", "role", "reasoning", "tool_calls"), odd)),
+    st.fixed_dictionaries({}, optional=dict.fromkeys(("finish_reason", "token_ids", "error", "text"), odd)),
+    st.fixed_dictionaries({}, optional=dict.fromkeys(("usage", "object", "type", "error", "message"), odd)),
+    st.booleans(),
+)
+def test_plain_chunks_are_read_as_all_others_are(inside, choice, outside, chat):
+    """`metrics` sends a chunk the long way and says nothing in itself."""
+    chunk = {"choices": [{**({"delta": inside} if chat else {}), **choice}], **outside}
+    end = text("z", "length")
+    short, long = (read_answer(timed(sse(part, end))) for part in (chunk, {**chunk, "metrics": {}}))
+    assert (short.error is None) == (long.error is None)  # an error may quote the chunk
+    assert evolve(short, error=None) == evolve(long, error=None)
+
+
+@given(st.lists(st.sampled_from(["data: a", "data:b", "data: ", ": ping", "event: x", "id: 1", ""]), max_size=9))
+def test_whole_pieces_are_taken_apart_as_all_others_are(lines):
+    whole = "\n".join(["data: first", *lines, "", ""]).encode()
+    assert list(events([(1.0, whole)])) == [
+        (1.0, data) for _, data in events([(1.0, b": \n"[:2]), (1.0, b"\n" + whole)])
+    ]
