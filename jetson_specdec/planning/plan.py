@@ -177,11 +177,11 @@ class Plan:
                 "redacted": hidden,
             },
             "files": [_file_json(change) for change in self.files],
-            "rejected": {name: finding.message for name, finding in self.rejected.items()},
+            "rejected": _hidden({name: each.message for name, each in self.rejected.items()}, self.recipe.secrets),
             "memory": None if self.memory is None else self.memory.to_json(),
             "speed": None if self.speed is None else self.speed.to_json(),
             "downloads": [attrs.asdict(download) for download in self.downloads],
-            "findings": [finding.to_json() for finding in self.findings],
+            "findings": _hidden([finding.to_json() for finding in self.findings], self.recipe.secrets),
             "commands": [command.to_json() for command in self.commands],
             "command_index": self.command_index,
             "serve_form": self.serve_form,
@@ -192,6 +192,17 @@ class Plan:
             "engine": None if self.release is None else attrs.asdict(self.release),
             "next_steps": [step.to_json() for step in self.next_steps],
         }
+
+
+def _hidden(value: Any, secrets: tuple[str, ...]) -> Any:
+    """Mask secrets in every text of a JSON value: a message may quote a bad value, and that may be one."""
+    from jetson_specdec.recipe.masking import redact
+
+    if isinstance(value, str):
+        return redact(value, secrets)[0]
+    if isinstance(value, dict):
+        return {name: _hidden(each, secrets) for name, each in value.items()}
+    return [_hidden(each, secrets) for each in value] if isinstance(value, list) else value
 
 
 def _file_json(change: FileChange) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def print_plan(plan: Plan) -> None:
             ],
         )
     terminal.section("Reasons")
-    terminal.findings(plan.findings)
+    terminal.findings(plan.findings, secrets=plan.recipe.secrets)
     told = {finding.code for finding in plan.findings}
     others = {name: reason for name, reason in plan.rejected.items() if reason.code not in told}
     for name, reason in others.items():

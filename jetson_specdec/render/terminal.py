@@ -94,16 +94,19 @@ def diff(text: str) -> None:
         console().print(row, style=style, soft_wrap=True)
 
 
-def findings(found: Iterable[Finding]) -> None:
-    """Print findings, one paragraph each: mark, text, and its code for `explain`."""
+def findings(found: Iterable[Finding], *, secrets: tuple[str, ...] = ()) -> None:
+    """Print findings, one paragraph each: mark, text (secrets masked), and its code for `explain`."""
     from rich.table import Table
     from rich.text import Text
+
+    from jetson_specdec.recipe.masking import redact
 
     grid = Table.grid(padding=(0, 1, 0, 0))
     for finding in found:
         mark, style = MARKS[finding.severity.value]
         code = f"  [{finding.code} {finding.topic}]"
-        grid.add_row("", Text(mark, style), Text.assemble(finding.message, (code, "dim")))
+        message = redact(finding.message, secrets)[0] if secrets else finding.message
+        grid.add_row("", Text(mark, style), Text.assemble(message, (code, "dim")))
     _emit(grid)
 
 

@@ -177,3 +177,14 @@ def test_a_strategy_that_raises_is_named_and_skipped():
     made = planner.plan(QWEN, **THOR)
     assert made.outcome == "eagle3"
     assert "ZeroDivisionError" in made.rejected["broken"].message
+
+
+def test_a_message_that_quotes_a_bad_value_never_quotes_a_secret(capsys):
+    from jetson_specdec.render.plan import print_plan
+
+    secret = "Zq7wK9xT2mLp4vRb"
+    text = f"vllm serve Qwen/Qwen3-8B --api-key {secret} --gpu-memory-utilization {secret}\n"
+    made = Planner().plan(text, **THOR)
+    assert secret not in json.dumps(made.to_json())
+    print_plan(made)
+    assert secret not in capsys.readouterr().out
