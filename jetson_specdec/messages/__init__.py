@@ -13,7 +13,8 @@ the same in every language (topic, severity, source of the rule), `LANG/AREA.jso
 
 Placeholders are `str.format` fields with these extra formats: `{x:gib}` bytes as GiB with one decimal, `{x:mib}`,
 `{x:bytes}` whichever of the two fits (see `bytes_text`), `{x:pct}` a fraction as a percentage, `{x:list}` items joined
-by commas, `{x:or}` alternatives joined by "or". A value that is missing or `None` is shown as "unknown".
+by commas, `{x:or}` alternatives joined by "or", `{x:n start}` a number with its noun ("1 start", "3 starts";
+`{x:n launch|launches}` where the plural is not formed with s). A value that is missing or `None` is shown as "unknown".
 """
 
 from __future__ import annotations
@@ -69,6 +70,9 @@ class _Formatter(string.Formatter):
             if format_spec == "or" and len(items) > 1:
                 return ", ".join(items[:-1]) + " or " + items[-1]
             return ", ".join(items) if items else "none"
+        if format_spec.startswith("n "):
+            one, _, many = format_spec[2:].partition("|")
+            return f"{value} {one if value == 1 else many or one + 's'}"
         return super().format_field(value, format_spec)
 
 

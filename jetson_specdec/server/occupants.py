@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Occupant", "find_occupants", "port_is_free", "start_again", "take_down"]
 
 OccupantKind = Literal["process", "container", "service", "unit", "unknown"]
+_INTERPRETER = re.compile(r"(?:python|pypy)[\d.]*|bash|sh|dash")
 _CONTAINER_ID = re.compile(r"(?:docker|libpod|nerdctl|cri-containerd)[-/]([0-9a-f]{12,64})|/docker/([0-9a-f]{12,64})")
 
 
@@ -68,6 +69,11 @@ class Occupant:
     cwd: str | None = None
     environ: Mapping[str, str] = field(factory=dict, repr=False)
     output: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """How a message names it: `process vllm (pid 4711)`."""
+        return f"{self.kind} {self.name}" + (f" (pid {self.pid})" if self.pid else "")
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form without what may hold secrets."""
@@ -242,7 +248,7 @@ def _process(pid: int) -> Occupant:
         output = str(target) if target.is_file() else None
     return Occupant(
         kind="process",
-        name=name,
+        name=_program_of(argv) or name,
         holds="port",
         pid=pid,
         command=redact(" ".join(argv))[0],
@@ -251,6 +257,19 @@ def _process(pid: int) -> Occupant:
         environ=environ,
         output=output,
     )
+
+
+def _program_of(argv: Sequence[str]) -> str | None:
+    """Return the name a person knows a process by: `vllm` for `python3 /usr/bin/vllm serve …`, the module of `-m`."""
+    names = [word.rpartition("/")[2] for word in argv]
+    if not names or not _INTERPRETER.fullmatch(names[0]):
+        return names[0] if names else None
+    for at, word in enumerate(argv[1:], 1):
+        if word == "-m":
+            return argv[at + 1] if at + 1 < len(argv) else None
+        if not word.startswith("-"):
+            return names[at]
+    return None
 
 
 def take_down(occupant: Occupant, runner: Runner, *, run_id: str, grace_s: float = 20.0) -> Occupant:

@@ -216,7 +216,7 @@ class Server:
 
         occupants = self.in_the_way()
         if occupants and not self._replace:
-            shown = [f"{one.kind} {one.name}" + (f" (pid {one.pid})" if one.pid else "") for one in occupants]
+            shown = [one.shown for one in occupants]
             raise InTheWayError("JSE930", occupants=occupants, who=shown, port=self.address.port)
         taken = self._state.taken_down if self._state is not None else ()
         self._state = RunState(

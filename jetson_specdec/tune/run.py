@@ -129,7 +129,7 @@ def tune(
             _await(tools, settings, arms, plan.command_index)
         folder = saved[0].folder
     occupants = _in_the_way(tools, settings, arms, plan.command_index, situation)
-    notes = [*unseen, *(Finding.of("JSD963", who=f"{each.kind} {each.name}") for each in occupants)]
+    notes = [*unseen, *(Finding.of("JSD963", who=each.shown) for each in occupants)]
     offer = Offer(
         plan=plan,
         disclosure=prepared.disclosure,
@@ -220,7 +220,7 @@ def _in_the_way(
     occupants = server.in_the_way()
     strangers = [each for each in occupants if not belongs(each, situation)]
     if strangers and not settings.replace:
-        who = [f"{each.kind} {each.name}" + (f" (pid {each.pid})" if each.pid else "") for each in strangers]
+        who = [each.shown for each in strangers]
         raise InTheWayError("JSE956", occupants=occupants, who=who, port=server.address.port)
     return occupants
 

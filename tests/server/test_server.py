@@ -206,7 +206,8 @@ def test_a_server_in_the_way_is_named_and_not_touched(server, other, port, tools
         one.start()
     (occupant,) = caught.value.occupants
     assert (occupant.kind, occupant.pid, occupant.port) == ("process", other.pid, port)
-    assert str(other.pid) in str(caught.value)
+    assert f"process {occupant.name} (pid {other.pid})" in str(caught.value)
+    assert occupant.name not in ("python", "python3", "sh", "bash")  # what it runs, not what runs it
     assert "their-secret-key" not in str(caught.value) + repr(occupant) + json.dumps(occupant.to_json())
     assert other.poll() is None
     assert not one.log_path.exists()
