@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Free memory, page cache and swap, read as the engine of the recipe reads them.
 
-What counts as free when vLLM starts: up to 0.11 `cudaMemGetInfo`, for which page cache is in use; from 0.12 on
-MemAvailable on Orin and Thor (0.20 on any integrated GPU), for which it is free (vLLM `utils/mem_utils.py`, 0.12.0 and
-0.20.0).
+What counts as free when vLLM starts is the rule of `estimate.start_check`.
 """
 
 from __future__ import annotations
@@ -65,8 +63,9 @@ def _requested(subject: Subject, total: int) -> int | None:
 def _counts_available(subject: Subject) -> bool | None:
     """Whether the engine takes MemAvailable for free; None where its release is not known."""
     from jetson_specdec.engine.release import at_least
+    from jetson_specdec.estimate.start_check import AVAILABLE_SINCE
 
-    return None if subject.release is None else at_least(subject.release, "0.12")
+    return None if subject.release is None else at_least(subject.release, ".".join(map(str, AVAILABLE_SINCE)))
 
 
 def _judge(subject: Subject, values: dict[str, Any], counts: bool | None, *, busy: bool) -> list[Finding]:

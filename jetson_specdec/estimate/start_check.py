@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from packaging.version import Version
 
-__all__ = ["counted_as_free", "parse_version", "passes_start_check"]
+__all__ = ["AVAILABLE_SINCE", "counted_as_free", "parse_version", "passes_start_check"]
+
+AVAILABLE_SINCE = (0, 12)
+"""First release for which MemAvailable is free; before, page cache counted as used."""
 
 
 def parse_version(text: str | None) -> Version | None:
@@ -34,7 +37,7 @@ def counted_as_free(
     """
     if version is None:
         return available, None
-    if version.release[:2] >= (0, 12):
+    if version.release[:2] >= AVAILABLE_SINCE:
         return available, "MemAvailable"
     return mem_free, "MemFree"
 

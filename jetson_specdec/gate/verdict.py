@@ -140,17 +140,13 @@ class Verdict:
         Raises:
             ReportError: not a verdict, an unknown key, or a value of the wrong type.
         """
-        from cattrs import BaseValidationError, transform_error
-
         from jetson_specdec.errors import ReportError
-        from jetson_specdec.measurements.serial import parse_json, strict_converter
+        from jetson_specdec.measurements.serial import parse_json, structure_strictly
 
         try:
             given = dict(parse_json(data) if isinstance(data, str) else data)
             version, texts = given.pop("schema_version"), list(given.pop("reasons"))
-            verdict: Verdict = strict_converter().structure({**given, "reasons": []}, cls)
-        except BaseValidationError as error:
-            raise ReportError("JSE617", reason="; ".join(transform_error(error)[:3])) from error
+            verdict = structure_strictly({**given, "reasons": []}, cls)
         except (TypeError, ValueError, KeyError) as error:
             raise ReportError("JSE617", reason=str(error)) from error
         if version != SCHEMA_VERSION:

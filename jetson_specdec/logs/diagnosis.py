@@ -75,17 +75,13 @@ class Diagnosis:
         """
         import json
 
-        from cattrs import BaseValidationError, transform_error
-
         from jetson_specdec.errors import ReportError
-        from jetson_specdec.measurements.serial import strict_converter
+        from jetson_specdec.measurements.serial import structure_strictly
 
         try:
             given = dict(json.loads(data) if isinstance(data, str) else data)
             version = given.pop("schema_version")
-            found: Diagnosis = strict_converter().structure(given, cls)
-        except BaseValidationError as error:
-            raise ReportError("JSE700", reason="; ".join(transform_error(error)[:3])) from error
+            found = structure_strictly(given, cls)
         except (TypeError, ValueError, KeyError) as error:
             raise ReportError("JSE700", reason=str(error)) from error
         if version != SCHEMA_VERSION:

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from attrs import fields
 
@@ -25,7 +25,9 @@ _ALLOWED: Final = {
     "mean_length": "1…k + 1",
 }
 
-__all__ = ["from_json", "parse_json", "schema", "strict_converter", "to_json"]
+T = TypeVar("T")
+
+__all__ = ["from_json", "parse_json", "schema", "strict_converter", "structure_strictly", "to_json"]
 
 
 def parse_json(text: str) -> Any:
@@ -73,12 +75,10 @@ def from_json(data: Any) -> BenchReport:
         raise ReportError("JSE620")
     if data["schema_version"] != SCHEMA_VERSION or isinstance(data["schema_version"], bool):
         raise ReportError("JSE608", version=data["schema_version"], known=SCHEMA_VERSION)
-    from cattrs import BaseValidationError, transform_error
-
     try:
-        report: BenchReport = strict_converter().structure(data, BenchReport)
-    except BaseValidationError as error:
-        raise ReportError("JSE607", reason="; ".join(transform_error(error)[:3])) from error
+        report = structure_strictly(data, BenchReport)
+    except ValueError as error:
+        raise ReportError("JSE607", reason=str(error)) from error
     except RecursionError as error:
         raise ReportError("JSE621") from error
     wrong = _out_of_range(report)
@@ -121,6 +121,20 @@ def _figures(part: Any) -> Iterator[tuple[str, float]]:
         for figure in value if isinstance(value, tuple) else (value,):
             if isinstance(figure, (int, float)) and not isinstance(figure, bool):
                 yield attribute.name, figure
+
+
+def structure_strictly(data: Any, kind: type[T]) -> T:
+    """Make a value of its JSON form.
+
+    Raises:
+        ValueError: an unknown key, a missing one, or a value of the wrong type; the first three are named.
+    """
+    from cattrs import BaseValidationError, transform_error
+
+    try:
+        return strict_converter().structure(data, kind)
+    except BaseValidationError as error:
+        raise ValueError("; ".join(transform_error(error)[:3])) from error
 
 
 @lru_cache(maxsize=1)
