@@ -26,6 +26,7 @@ def broken(situation: Situation) -> tuple[Finding, ...]:
         return (Finding.of("JSD571", engine=command.engine, line=command.line),)
     found = [*situation.recipe.findings, *command.findings, *situation.flags.findings, *situation.speculation.findings]
     if situation.config is not None and not situation.config.found:
+        found = [finding for finding in found if finding.code != "JSD254"]  # the same, said of the flags alone
         found.append(Finding.of("JSD574", path=situation.config.named, looked_in=list(situation.config.looked_in)))
     return tuple(found)
 

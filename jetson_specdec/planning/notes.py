@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jetson_specdec.findings import Finding
 from jetson_specdec.models.naming import is_repository_id
 from jetson_specdec.planning.memory_step import default_of
-from jetson_specdec.strategies.common import usual_k
+from jetson_specdec.strategies.common import unidentified, usual_k
 
 if TYPE_CHECKING:
     from jetson_specdec.strategies.core import Situation
@@ -20,12 +20,9 @@ def about_target(situation: Situation) -> tuple[Finding, ...]:
     """Say what could not be learnt about the model that is served, and what kind of model it is."""
     identity, record = situation.identity, situation.record
     found: list[Finding] = []
-    if identity.id is None and identity.base is None:
-        if identity.served is None and situation.flags.model_reading.state == "absent":
-            found.append(Finding.of("JSD566"))
-        else:
-            served = identity.served or situation.flags.model_reading.text or "the recipe"
-            found.append(Finding.of("JSD560", served=served, looked_in=list(identity.looked_in)))
+    unknown = unidentified(situation)
+    if unknown is not None:
+        found.append(unknown)
     if identity.folder is not None:
         found.append(Finding.of("JSD577", served=identity.served, folder=identity.folder))
     if "config-unreadable" in identity.remarks:

@@ -82,10 +82,9 @@ def _none(plan: Plan, situation: Situation) -> list[Step]:
         heads = [head.id for head in situation.heads if head.loads_in_vllm == "unknown"]
         if heads:
             found.append(Step.of("try-unproven-head", head=heads[0]))
-    if plan.target is None:
-        found.append(Step.of("name-target"))
-    found.append(Step.of("stay"))
-    return found
+    if any(reason.topic == "target-unidentified" for reason in plan.rejected.values()):
+        return [*found, Step.of("name-target")]
+    return [*found, Step.of("stay")]
 
 
 def _refused(plan: Plan, situation: Situation) -> list[Step]:

@@ -87,6 +87,7 @@ class ServeCommand:
         ports: published ports as written (`8500:8000`).
         workdir: directory the engine starts in where the recipe says so.
         model_named: the model that the surroundings name (KServe's `storageUri`), for words that do not; else None.
+        runner: a program that starts the engine and takes flags of its own beside the engine's (`kserve-huggingface`).
         start, end: the whole command in the text, redirections included, trailing comment not.
         line: first line of the command, from 1.
         wrapped_in: quoting layers around the serve words, outermost first: `alias`, `bash -c`, `heredoc`, `eval`.
@@ -108,6 +109,7 @@ class ServeCommand:
     ports: tuple[str, ...] = ()
     workdir: str | None = None
     model_named: str | None = None
+    runner: str | None = None
     start: int = 0
     end: int = 0
     line: int = 1

@@ -110,6 +110,7 @@ class Place:
         launch: launcher, image, environment, mounts.
         start, end: the range of the whole command in the text.
         container: whether an image's own entrypoint may be what runs.
+        stands_for: the image that runs where none is named.
         blocked: why nothing can be changed here, or None.
         findings: what was noticed while reading the surroundings.
     """
@@ -118,6 +119,7 @@ class Place:
     start: int
     end: int
     container: bool = False
+    stands_for: str = ""
     blocked: Finding | None = None
     findings: tuple[Finding, ...] = field(default=())
 
@@ -169,7 +171,7 @@ def _outcome(text: str, fields: Sequence[Field], entry: int | None, place: Place
     launch = place.launch
     if not place.container:
         return peel(fields, launch, text, {})
-    image = launch.image or launch.image_raw or ""
+    image = launch.image or launch.image_raw or place.stands_for
     found = peel(fields, launch, text, {}) if fields else Outcome(kind="none", launch=launch)
     if found.kind in ("serve", "script"):
         return found

@@ -47,7 +47,10 @@ def _where(found: Occurrence) -> str:
 
 
 def _spelling(flags: ServeFlags) -> Iterator[Finding]:
+    others = _flags_of_runner(flags.command.runner)
     for found in flags.occurrences:
+        if found.spelled.lstrip("-").replace("-", "_") in others:
+            continue
         flag = found.spelled if found.origin == "cli" else f"{found.spelled}:"
         if found.match == "typography":
             sign = next((sign for sign in flag if not sign.isascii()), flag[:1])
@@ -72,6 +75,15 @@ def _spelling(flags: ServeFlags) -> Iterator[Finding]:
             yield Finding.of("JSD243", flag=flag, since=found.gone_since, where=_where(found))
         elif found.known and found.accepted is False and flags.release is not None and flags.release.version:
             yield Finding.of("JSD259", flag=flag, since=found.since, release=flags.release.version, where=_where(found))
+
+
+def _flags_of_runner(runner: str | None) -> frozenset[str]:
+    """Return the flags, without dashes, of the program that starts the engine."""
+    if runner is None:
+        return frozenset()
+    from jetson_specdec.recipe.shell_options import launchers
+
+    return frozenset(flag.lstrip("-") for flag in launchers()["runners"][runner]["values"])
 
 
 def _bare(suggestion: str | None) -> str | None:

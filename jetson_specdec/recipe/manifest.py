@@ -21,6 +21,7 @@ from jetson_specdec.recipe.embedded import Located, Place, Word, line_of, locate
 from jetson_specdec.recipe.embedded_notes import commented_alternatives, unshared
 from jetson_specdec.recipe.manifest_env import ContainerEnv, config_maps, container_env, expand
 from jetson_specdec.recipe.shell_launch import Launch
+from jetson_specdec.recipe.shell_options import launchers
 from jetson_specdec.recipe.yaml_scalar import is_text, scalar_start, scalar_style
 from jetson_specdec.recipe.yaml_tree import documents, entries, is_map, is_scalar, item, items, value_of, walk
 
@@ -78,7 +79,8 @@ def _read_all(text: str, *, where: str) -> tuple[list[Located], list[str]]:
             for one in found:
                 findings = (*one.command.findings, *comments)
                 named = _model_named(container, one)
-                command = attrs.evolve(one.command, findings=findings, model_named=named)
+                runner = _runner(container, one)
+                command = attrs.evolve(one.command, findings=findings, model_named=named, runner=runner)
                 located.append(attrs.evolve(one, command=command))
             if not found:
                 name = value_of(item(container.node, "name")) or "container"
@@ -104,6 +106,14 @@ def _containers(root: Any) -> Iterator[_Container]:
             seen.add(id(model))
             uri = value_of(item(model, "storageUri"))
             yield _Container(model, keys["predictor"], supplied=item(model, "image") is None, uri=uri)
+
+
+def _runner(container: _Container, one: Located) -> str | None:
+    """Return whose flags the words are beside vLLM's: those of KServe's own runtime, which it supplies or names."""
+    table = launchers()["runners"]
+    image = one.command.image or ""
+    named = next((name for name, each in table.items() if each["image"] in image), None)
+    return named or ("kserve-huggingface" if container.supplied else None)
 
 
 def _model_named(container: _Container, one: Located) -> str | None:
@@ -142,7 +152,15 @@ def _read(text: str, container: _Container, maps: Mapping[str, Mapping[str, str]
         ports=_ports(keys),
         workdir=value_of(keys.get("workingDir")),
     )
-    place = Place(launch=launch, start=start, end=end, container=True, findings=tuple(findings))
+    hugging_face = container.supplied and value_of(item(keys.get("modelFormat"), "name")) == "huggingface"
+    place = Place(
+        launch=launch,
+        start=start,
+        end=end,
+        container=True,
+        stands_for="kserve/huggingfaceserver" if hugging_face else "",
+        findings=tuple(findings),
+    )
     return locate(text, entry, words or (), place)
 
 

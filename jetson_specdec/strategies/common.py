@@ -14,7 +14,19 @@ if TYPE_CHECKING:
     from jetson_specdec.engine.core import EngineRelease
     from jetson_specdec.models.core import DraftPair, Head
 
-__all__ = ["downloads_of", "release_reaches", "start_k", "usual_config", "usual_k"]
+__all__ = ["downloads_of", "release_reaches", "start_k", "unidentified", "usual_config", "usual_k"]
+
+
+def unidentified(situation: Situation) -> Finding | None:
+    """Return why the target is not known (so that nothing can be said on what drafts for it), or None where it is."""
+    identity = situation.identity
+    if identity.id is not None or identity.base is not None:
+        return None
+    reading = situation.flags.model_reading
+    if identity.served is None and reading.state == "absent":
+        return Finding.of("JSD566")
+    served = identity.served or reading.text or "the recipe"
+    return Finding.of("JSD560", served=served, looked_in=list(identity.looked_in))
 
 
 def usual_k(situation: Situation) -> int:

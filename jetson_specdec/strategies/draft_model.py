@@ -10,6 +10,7 @@ from jetson_specdec.strategies.common import (
     downloads_of,
     release_reaches,
     start_k,
+    unidentified,
     usual_config,
 )
 from jetson_specdec.strategies.core import Proposal, Refusal, Situation
@@ -39,6 +40,9 @@ class DraftModelStrategy:
             return refused
         if situation.draft_wanted is not None:
             return self._wanted(situation, situation.draft_wanted)
+        unknown = unidentified(situation)
+        if unknown is not None:
+            return Refusal(strategy=self.name, reason=unknown)
         usable = [pair for pair in situation.pairs if pair.usable and situation.tried(self.name, pair.draft) is None]
         fitting = [pair for pair in usable if release_reaches(situation.release, pair.min_vllm) is not False]
         if not fitting:

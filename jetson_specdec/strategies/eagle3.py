@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jetson_specdec.findings import Finding
-from jetson_specdec.strategies.common import downloads_of, release_reaches, start_k, usual_config
+from jetson_specdec.strategies.common import downloads_of, release_reaches, start_k, unidentified, usual_config
 from jetson_specdec.strategies.core import Proposal, Refusal, Situation
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ class Eagle3Strategy:
         return self._best(situation)
 
     def _best(self, situation: Situation) -> Proposal | Refusal:
+        unknown = unidentified(situation)
+        if unknown is not None:
+            return Refusal(strategy=self.name, reason=unknown)
         base = situation.identity.base
         proven, unproven, too_new = [], [], []
         for head in situation.heads:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from jetson_specdec.findings import Finding
+from jetson_specdec.strategies.common import unidentified
 from jetson_specdec.strategies.core import Proposal, Refusal, Situation
 
 __all__ = ["NoSpec"]
@@ -17,4 +18,6 @@ class NoSpec:
 
     def propose(self, situation: Situation) -> Proposal | Refusal:
         """Return a proposal without a speculative config; never refuses."""
+        if unidentified(situation) is not None:
+            return Proposal(strategy=self.name)  # what is missing for a decision is said already
         return Proposal(strategy=self.name, findings=(Finding.of("JSD538", target=situation.identity.served),))

@@ -182,3 +182,27 @@ KSERVE = "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nspec:\n
 )
 def test_kserve_names_the_model_beside_the_words(text: str, model: str | None) -> None:
     assert ServeFlags.read(parse_recipe(text).commands[0]).model == model
+
+
+RUNTIME = (
+    "apiVersion: serving.kserve.io/v1alpha1\nkind: ServingRuntime\nspec:\n  containers:\n  - name: kserve-container\n"
+    "    image: {}\n    args: [--model_name=x, --model_id, o/m{}]\n"
+)
+FORMAT = KSERVE + "      modelFormat: {name: huggingface}\n      args: "
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        (FORMAT + "[--model_name=x, --model_id=o/m, --model_dir=/mnt/models, --task=text-generation]\n", []),
+        (FORMAT + "[--model-id, o/m, --model_revision, main, --enable_grpc, 'false', --workers=2]\n", []),
+        (FORMAT + "[--model_id=o/m, --no_such_thing=1]\n", ["--no_such_thing"]),
+        (KSERVE + "      args: [--model_name=x, --model_id=o/m, --gpu-memory-utilization=0.8]\n", []),
+        (RUNTIME.format("kserve/huggingfaceserver:v0.15.0-gpu", ""), []),
+        (RUNTIME.format("vllm/vllm-openai:v0.20.0", ", --dtype=auto"), ["--model_id", "--model_name"]),
+    ],
+)
+def test_flags_of_kserve_are_known_where_kserve_reads_them(text: str, unknown: list[str]) -> None:
+    findings = ServeFlags.read(parse_recipe(text).commands[0]).findings
+    flagged = {finding.values["flag"] for finding in findings if finding.topic in ("unknown-flag", "retired-flags")}
+    assert sorted(flagged) == unknown
