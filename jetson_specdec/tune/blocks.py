@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jetson_specdec.planning.plan import Plan
     from jetson_specdec.server import Server, Started
 
-__all__ = ["Tools", "bench", "cool_down", "kv_tokens", "metrics_text"]
+__all__ = ["Tools", "bench", "cool_down", "kv_pool", "metrics_text"]
 
 
 def _server(recipe: Any, index: int, **options: Any) -> Server:
@@ -38,6 +38,16 @@ def _benchmark(url: str, **options: Any) -> BenchReport:
     return report
 
 
+def metrics_text(server: Server) -> str | None:
+    """Return the server's `/metrics` page, or None where it shows none."""
+    from jetson_specdec.server.ready import NotReady, _request
+
+    try:
+        return _request(server.address, "/metrics", timeout=10.0).decode("utf-8", errors="replace")
+    except NotReady:
+        return None
+
+
 @frozen(kw_only=True)
 class Tools:
     """What a tune acts through; tests hand in their own.
@@ -46,6 +56,7 @@ class Tools:
         host: the machine.
         server: makes a `Server` for a plan.
         benchmark: measures an address.
+        metrics: reads a server's `/metrics`.
         clock: seconds, only going forward.
         sleep: waits.
         environ: environment of the servers; None: that of this process.
@@ -57,6 +68,7 @@ class Tools:
     host: Host = field(factory=LocalHost)
     server: Callable[..., Server] = _server
     benchmark: Callable[..., BenchReport] = _benchmark
+    metrics: Callable[[Server], str | None] = metrics_text
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     environ: Mapping[str, str] | None = field(default=None, repr=False)
@@ -150,23 +162,31 @@ def bench(
     )
 
 
-def metrics_text(server: Server) -> str | None:
-    """Return the server's `/metrics` page, or None where it shows none."""
-    from jetson_specdec.server.ready import NotReady, _request
+def kv_pool(page: str | None, log_path: str) -> tuple[int, int | None] | None:
+    """Return how many blocks of KV cache a server has and how many tokens fit into them; None where it does not tell.
 
-    try:
-        return _request(server.address, "/metrics", timeout=10.0).decode("utf-8", errors="replace")
-    except NotReady:
-        return None
+    Tokens in a block are the engine's choice (16 on most GPUs, 128 on a CPU, other numbers for some attention
+    backends), so they are never assumed: a pool of another size could be larger than the memory.
 
-
-def kv_tokens(log_path: str) -> int | None:
-    """Return how many tokens of KV cache a start has, as its log says."""
+    Args:
+        page: its `/metrics`.
+        log_path: its log, which tells the tokens where the page does not tell the blocks.
+    """
+    from jetson_specdec.loadgen.server_side import _label
     from jetson_specdec.logs import diagnose
     from jetson_specdec.server.running import read_log
 
-    value = diagnose(read_log(Path(log_path))).values.get("kv_cache_tokens")
-    return value if isinstance(value, int) and value > 0 else None
+    def told(name: str) -> int | None:
+        value = _label(page or "", "vllm:cache_config_info", name)
+        return int(value) if value is not None and value.isdigit() and int(value) > 0 else None
+
+    blocks, size, tokens = told("num_gpu_blocks"), told("block_size"), told("kv_cache_size_tokens")
+    if tokens is None:
+        logged = diagnose(read_log(Path(log_path))).values.get("kv_cache_tokens")
+        tokens = logged if isinstance(logged, int) and logged > 0 else None
+    if blocks is None and size is not None and tokens is not None:
+        blocks = tokens // size
+    return None if not blocks else (blocks, tokens)
 
 
 def figures(report: BenchReport) -> dict[str, Any]:

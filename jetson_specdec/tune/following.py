@@ -9,13 +9,13 @@ from attrs import evolve
 
 from jetson_specdec.findings import Finding
 from jetson_specdec.gate import Gate
-from jetson_specdec.tune.blocks import kv_tokens
+from jetson_specdec.tune.blocks import kv_pool
 from jetson_specdec.tune.schedule import Measure, usable_pairs
 
 if TYPE_CHECKING:
     from jetson_specdec.measurements import BenchReport
     from jetson_specdec.planning.plan import Plan
-    from jetson_specdec.server import LadderResult, Started
+    from jetson_specdec.server import LadderResult
     from jetson_specdec.tune.core import BlockRecord
     from jetson_specdec.tune.session import Session
 
@@ -65,18 +65,17 @@ def check_pair(session: Session, block: BlockRecord) -> None:
         session.tell("tune-event-verdict", {"pairs": verdict.pairs, "outcome": verdict.outcome})
 
 
-def pin(session: Session, action: Measure, started: Started) -> None:
+def pin(session: Session, action: Measure, page: str | None, log_path: str) -> None:
     """Take the pool of the first start with speculation for both arms."""
     if not session.settings.pin_kv or action.role != "search" or session.arms.both:
         return
-    tokens = kv_tokens(started.log_path)
-    if tokens is None:
+    pool = kv_pool(page, log_path)
+    if pool is None:
         session.findings.append(Finding.of("JSD978"))
         session.progress = evolve(session.progress, baseline_counts=True)
         session.settings = evolve(session.settings, pin_kv=False)
         return
-    block = session.arms.situation.flags.get("block-size").value
-    blocks = tokens // (block if isinstance(block, int) and block > 0 else 16)
+    blocks, tokens = pool
     session.arms = evolve(session.arms, both={"num-gpu-blocks-override": str(blocks)})
     session.findings.append(Finding.of("JSD969", tokens=tokens, blocks=blocks))
 

@@ -15,7 +15,7 @@ from jetson_specdec.findings import Finding
 from jetson_specdec.gate import Gate
 from jetson_specdec.policy import Policy
 from jetson_specdec.tune.arms import Arms
-from jetson_specdec.tune.blocks import Tools, bench, cool_down, figures, metrics_text
+from jetson_specdec.tune.blocks import Tools, bench, cool_down, figures
 from jetson_specdec.tune.core import BlockRecord, TuneResult, TuneSettings, probe_of
 from jetson_specdec.tune.downtime import downtime
 from jetson_specdec.tune.evidence import Evidence
@@ -216,11 +216,11 @@ class Session:
             )
             done = self.tools.clock()
             name = f"{number:03d}-{action.arm}"
-            page = metrics_text(self._server)
+            page = self.tools.metrics(self._server)
             if page is not None:
                 self.evidence.write(f"metrics/{name}.prom", page)
             self.evidence.write(f"reports/{name}.json", report.to_json())
-            pin(self, action, started)
+            pin(self, action, page, started.log_path)
         except EndpointError as error:
             self._measured_badly(error, label)
             return

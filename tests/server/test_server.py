@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -262,6 +263,7 @@ def test_another_server_elsewhere_is_named(server, other, port, tools):
     [
         (["/usr/bin/python3", "/usr/local/bin/vllm", "serve", "m"], True),
         (["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "m"], True),
+        (["VLLM::EngineCore", "", ""], True),
         (["vllm", "bench", "serve"], False),
         (["grep", "vllm serve"], False),
         ([], False),
@@ -269,6 +271,44 @@ def test_another_server_elsewhere_is_named(server, other, port, tools):
 )
 def test_what_an_engine_looks_like(argv, engine):
     assert is_engine(argv) is engine
+
+
+def test_an_engine_whose_server_was_killed_is_named(server, port):
+    """It hangs in the air under the title it gave itself, and holds all the memory."""
+    left = subprocess.Popen(["bash", "-c", "exec -a VLLM::EngineCore sleep 300"])
+    try:
+        found = server(f"vllm serve org/m --port {port}").start().findings
+        assert left.pid in [each.values["pid"] for each in found if each.topic == "other-server"]
+    finally:
+        left.kill()
+        left.wait()
+
+
+_SEVERAL = """
+import subprocess, sys
+listen = "import socket, time; one = socket.create_server(('0.0.0.0', {port})); time.sleep(300)"
+subprocess.run(["bash", "-c", 'exec -a VLLM::APIServer_0 "$@"', "bash", sys.executable, "-c", listen])
+"""
+
+
+def test_with_several_api_servers_the_one_above_them_is_in_the_way(server, port, tmp_path, tools):
+    script = tmp_path / "vllm"
+    script.write_text(_SEVERAL.format(port=port))
+    above = subprocess.Popen([sys.executable, str(script), "serve", "org/other"], start_new_session=True)
+    try:
+        tools["until"](lambda: _listens(port))
+        (held,) = server(f"vllm serve org/m --port {port}").in_the_way()
+        assert (held.pid, held.name) == (above.pid, "vllm")
+        assert held.argv[-2:] == ("serve", "org/other")  # what can be started again; a title cannot
+    finally:
+        os.killpg(above.pid, signal.SIGKILL)
+        above.wait()
+
+
+def test_titles_leave_the_mark_readable(server, port):
+    started = server(f"vllm serve org/m --port {port}").start()
+    environ = Path(f"/proc/{started.pid}/environ").read_bytes().split(b"\0")
+    assert b"SPT_NOENV=1" in environ
 
 
 # --- when we are killed -----------------------------------------------------------------------------------------------

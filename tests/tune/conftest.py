@@ -60,6 +60,7 @@ class Lab:
         self.benches = 0
         self.on_stop = []
         self.options = {}
+        self.page = 'vllm:cache_config_info{block_size="128",engine="0",num_gpu_blocks="84"} 1.0\n'
         self.recipe = folder / "serve.sh"
         self.recipe.write_text(RECIPE)
 
@@ -67,7 +68,8 @@ class Lab:
     def tools(self):
         return Tools(
             host=QuietHost(), server=self._server, benchmark=self._bench, clock=lambda: self.now, sleep=self._sleep,
-            state_dir=self.folder / "state", back_wait_s=0.0, environ={"PATH": os.environ["PATH"]},
+            metrics=lambda server: self.page, state_dir=self.folder / "state", back_wait_s=0.0,
+            environ={"PATH": os.environ["PATH"]},
         )  # fmt: skip
 
     def _sleep(self, seconds):

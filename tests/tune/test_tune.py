@@ -271,9 +271,35 @@ def test_the_kv_pool_can_be_pinned(lab):
     pinned = [plan for plan in here.launches if "--num-gpu-blocks-override" in plan.recipe.after]
     assert {plan.outcome == "none" for plan in pinned} == {True, False}
     values = {plan.recipe.after.partition("--num-gpu-blocks-override ")[2].split()[0] for plan in pinned}
-    assert len(values) == 1
+    assert values == {"84"}  # blocks as the server counts them, whatever a block holds
     assert "num-gpu-blocks" not in (here.folder / "serve.specdec.sh").read_text()
     assert ("pair", "off", 1, None) in blocks(here)
+
+
+@pytest.mark.parametrize(
+    ("page", "blocks"),
+    [
+        ('vllm:cache_config_info{block_size="128",num_gpu_blocks="None"} 1.0\n', "tokens // 128"),
+        ('vllm:cache_config_info{num_gpu_blocks="None"} 1.0\n', None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_pool_of_unknown_blocks_is_never_guessed(lab, page, blocks):
+    here = lab(**GOOD)
+    here.page = page
+    result = here.tune(settings=TuneSettings(num_prompts=5, output_len=32, pin_kv=True))
+    pinned = {
+        plan.recipe.after.partition("--num-gpu-blocks-override ")[2].split()[0]
+        for plan in here.launches
+        if "--num-gpu-blocks-override" in plan.recipe.after
+    }
+    if blocks is None:
+        assert pinned == set()
+        assert "JSD978" in codes(result)
+    else:
+        (found,) = [each.values for each in result.findings if each.code == "JSD969"]
+        assert pinned == {str(found["tokens"] // 128)}
 
 
 def test_a_baseline_bound_by_its_prompts_ends_it(lab):
