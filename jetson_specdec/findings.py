@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec import messages
+from jetson_specdec.values import frozen
 
 __all__ = ["Finding", "Severity", "Step", "blocking", "most_severe_first", "worst"]
 

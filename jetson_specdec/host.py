@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.errors import DeviceError
+from jetson_specdec.values import frozen
 
 __all__ = ["CommandResult", "Host", "LocalHost", "OverlayHost", "PathKind", "RecordedHost"]
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
-from attrs import Attribute, field, frozen
+from attrs import Attribute, field
 
 from jetson_specdec.errors import PolicyError
+from jetson_specdec.values import frozen
 
 __all__ = ["DEFAULT_POLICY", "Policy"]
 

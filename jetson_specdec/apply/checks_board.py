@@ -6,10 +6,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
-
 from jetson_specdec.apply.checkup import Check
 from jetson_specdec.findings import Finding
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.apply.checkup import Subject

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from jetson_specdec import messages
 from jetson_specdec.findings import Finding, Severity, worst
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.apply.deployment import Deployment

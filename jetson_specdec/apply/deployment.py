@@ -7,10 +7,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attrs import frozen
-
 from jetson_specdec.host import OverlayHost
 from jetson_specdec.planning.gather import CONTAINER_LAUNCHERS
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.host import Host

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.apply.environment import Hub, Telemetry, engine_env, hub_of, registry_of, telemetry_of
 from jetson_specdec.findings import Finding
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.apply.deployment import Deployment

@@ -7,9 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
-
 from jetson_specdec.apply.environment import registry_of
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.host import Host

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import frozen
-
 from jetson_specdec.models.local import is_offline
 from jetson_specdec.packaged import packaged_json
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.recipe.core import ServeCommand

@@ -14,10 +14,11 @@ from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Any, Literal, get_args
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.errors import ApplyError
 from jetson_specdec.files import write_atomic
+from jetson_specdec.values import frozen
 
 __all__ = ["FileRecord", "Manifest", "find_manifests", "free_stamp", "sibling", "write_manifest"]
 

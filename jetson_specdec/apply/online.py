@@ -7,9 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from attrs import frozen
-
 from jetson_specdec.apply.environment import registry_of
+from jetson_specdec.values import frozen
 
 __all__ = ["HttpOnline", "HubFacts", "Online", "Reach"]
 

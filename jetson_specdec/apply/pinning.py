@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from jetson_specdec.apply.disclosure import hub_model, is_commit
 from jetson_specdec.apply.engine_image import inspect_image
@@ -19,6 +19,7 @@ from jetson_specdec.apply.environment import Hub, engine_env, hub_of
 from jetson_specdec.apply.look import cache_roots, cached_commit
 from jetson_specdec.errors import RecipeError
 from jetson_specdec.findings import Finding
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.apply.deployment import Deployment

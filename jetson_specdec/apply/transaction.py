@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from jetson_specdec.apply.locking import locked
 from jetson_specdec.apply.manifest import (
@@ -27,6 +27,7 @@ from jetson_specdec.apply.manifest import (
 )
 from jetson_specdec.errors import ApplyError, OutputError
 from jetson_specdec.files import reason_of, write_atomic
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.planning.plan import FileChange

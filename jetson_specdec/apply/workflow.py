@@ -7,14 +7,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
-
 from jetson_specdec.apply.deployment import Deployment, read_deployment
 from jetson_specdec.apply.disclosure import Disclosure, disclose
 from jetson_specdec.apply.look import look_around
 from jetson_specdec.apply.pinning import Pin, PinScope, pin_plan, resolve_pins
 from jetson_specdec.errors import ApplyError, OptionError
 from jetson_specdec.findings import Finding, Step
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.apply.manifest import Manifest

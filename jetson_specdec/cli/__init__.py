@@ -5,8 +5,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["COMMANDS", "main"]
+if TYPE_CHECKING:
+    from cyclopts import App
+
+__all__ = ["COMMANDS", "main", "parser"]
 
 COMMANDS = {
     "plan": "Decide whether and how to add speculative decoding to a recipe.",
@@ -32,29 +37,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     Errors that this package raises on purpose become one line on stderr and their own exit code (2 for bad input);
     anything else is an internal error (1) with its traceback.
     """
-    from cyclopts import App, CycloptsError, Parameter
-
     from jetson_specdec.errors import SpecdecError
     from jetson_specdec.render.terminal import forgiving
 
     forgiving(sys.stdout)
     words = list(sys.argv[1:] if argv is None else argv)
-    app = App(
-        name="jetson-specdec",
-        help="Speculative decoding for vLLM on NVIDIA Jetson: decide, apply, prove.",
-        version=_version,
-        version_flags=["--version", "-V"],
-        help_flags=["--help", "-h"],
-        result_action="return_value",
-        default_parameter=Parameter(negative=()),
-    )
-    for name, about in COMMANDS.items():
-        app.command(f"jetson_specdec.cli.{name}:{name}", name=name, help=about)
     try:
-        result = app(words, exit_on_error=False, print_error=False, help_on_error=False)
+        result = _run(words)
         sys.stdout.flush()
-    except CycloptsError as error:
-        return _complain(_one_line(str(error)), 2)
     except SpecdecError as error:
         return _complain(_one_line(str(error)), error.exit_code)
     except KeyboardInterrupt:
@@ -66,6 +56,46 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return result if isinstance(result, int) else 0
+
+
+def _run(words: list[str]) -> Any:
+    """Run the command that words call; cyclopts reads them unless they are plain."""
+    from jetson_specdec.cli.plain import read_plain
+
+    if words and words[0] in COMMANDS:
+        command = getattr(import_module(f"jetson_specdec.cli.{words[0]}"), words[0])
+        arguments = read_plain(command, words[1:])
+        if arguments is not None:
+            return command(*arguments[0], **arguments[1])
+    return _parse(words)
+
+
+def _parse(words: list[str]) -> Any:
+    from cyclopts import CycloptsError
+
+    try:
+        return parser()(words, exit_on_error=False, print_error=False, help_on_error=False)
+    except CycloptsError as error:
+        return _complain(_one_line(str(error)), 2)
+
+
+def parser() -> App:
+    """Return the whole command line as cyclopts reads it; commands are loaded when they are called."""
+    from cyclopts import App, Parameter
+
+    app = App(
+        name="jetson-specdec",
+        help="Speculative decoding for vLLM on NVIDIA Jetson: decide, apply, prove.",
+        version=_version,
+        version_flags=["--version", "-V"],
+        help_flags=["--help", "-h"],
+        result_action="return_value",
+        default_parameter=Parameter(negative=()),
+        suppress_keyboard_interrupt=False,
+    )
+    for name, about in COMMANDS.items():
+        app.command(f"jetson_specdec.cli.parsed:{name}", name=name, help=about)
+    return app
 
 
 def _version() -> str:

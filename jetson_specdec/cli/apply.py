@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import Parameter
-
 from jetson_specdec.cli.common import board, catalog_of, print_json, tell
 from jetson_specdec.errors import ApplyError, DeclinedError, OptionError
 
 if TYPE_CHECKING:
+    from cyclopts import Parameter
+
     from jetson_specdec.apply.workflow import Prepared
     from jetson_specdec.findings import Finding, Step
     from jetson_specdec.host import Host

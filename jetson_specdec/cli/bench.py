@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from attrs import evolve
-from cyclopts import Parameter
 
 from jetson_specdec.cli.common import board, print_json, read_stdin, tell
 from jetson_specdec.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
+    from cyclopts import Parameter
+
     from jetson_specdec.loadgen.progress import Progress
     from jetson_specdec.loadgen.prompts import PromptSet
     from jetson_specdec.loadgen.served import Served

@@ -7,13 +7,13 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from jetson_specdec.cli.common import print_json, tell
 from jetson_specdec.errors import OptionError
 from jetson_specdec.files import reason_of
 
 if TYPE_CHECKING:
+    from cyclopts import Parameter
+
     from jetson_specdec.testing.demo import Demo
 
 

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Annotated
 
 from jetson_specdec.cli.common import board, open_host, print_json, tell
+
+if TYPE_CHECKING:
+    from cyclopts import Parameter
 
 
 def detect(

@@ -6,12 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from jetson_specdec.cli.common import print_json, tell
 from jetson_specdec.errors import OptionError
 
 if TYPE_CHECKING:
+    from cyclopts import Parameter
+
     from jetson_specdec.recipe.core import Recipe
 
 

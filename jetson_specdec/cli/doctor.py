@@ -6,11 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from jetson_specdec.cli.common import board, catalog_of, print_json
 
 if TYPE_CHECKING:
+    from cyclopts import Parameter
+
     from jetson_specdec.device import Device
     from jetson_specdec.engine.core import EngineRelease
     from jetson_specdec.host import Host

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Annotated, Any
 
 from jetson_specdec.cli.common import print_json
 from jetson_specdec.errors import OptionError
+
+if TYPE_CHECKING:
+    from cyclopts import Parameter
 
 
 def explain(

@@ -6,12 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
-
 from jetson_specdec.cli.common import board, catalog_of, print_json, read_stdin, tell
 from jetson_specdec.errors import CommandChoiceError, OptionError
 
 if TYPE_CHECKING:
+    from cyclopts import Parameter
+
     from jetson_specdec.planner import Plan
     from jetson_specdec.recipe.core import Recipe
 

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Annotated
 
 from jetson_specdec.cli.common import print_json
 from jetson_specdec.errors import OptionError
+
+if TYPE_CHECKING:
+    from cyclopts import Parameter
 
 
 def schema(

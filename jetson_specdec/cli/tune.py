@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import Parameter
-
 from jetson_specdec.cli.common import board, catalog_of, note, print_json
 from jetson_specdec.errors import DeclinedError, OptionError
 
 if TYPE_CHECKING:
+    from cyclopts import Parameter
+
     from jetson_specdec.tune.core import Offer, TuneResult, TuneSettings
 
 

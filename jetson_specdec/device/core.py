@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.findings import Finding
 from jetson_specdec.host import Host
+from jetson_specdec.values import frozen
 
 __all__ = ["Confidence", "Detector", "Device", "Evidence", "Observation", "Runtime", "SpeculationAllowed"]
 

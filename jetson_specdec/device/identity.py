@@ -6,9 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from attrs import frozen
-
 from jetson_specdec.device import tables
+from jetson_specdec.values import frozen
 
 __all__ = ["Identity", "from_compatible", "from_model_text", "from_tnspec", "read_string"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import re
 
-from attrs import frozen
-
 from jetson_specdec.errors import DeviceError
+from jetson_specdec.values import frozen
 
 __all__ = ["ReleaseFile", "from_kernel", "normalize_l4t", "parse_release_file"]
 

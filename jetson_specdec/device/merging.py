@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.device import tables
 from jetson_specdec.device.core import Confidence, Device, Evidence, Observation, Runtime, SpeculationAllowed
 from jetson_specdec.device.judge import board_findings, release_findings
 from jetson_specdec.findings import Finding
+from jetson_specdec.values import frozen
 
 __all__ = ["merge", "runtime_for", "speculation_for"]
 

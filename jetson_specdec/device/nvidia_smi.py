@@ -11,12 +11,11 @@ import csv
 import re
 from collections.abc import Sequence
 
-from attrs import frozen
-
 from jetson_specdec.device import identity
 from jetson_specdec.device.core import Confidence, Evidence, Observation
 from jetson_specdec.device.device_tree import TREES
 from jetson_specdec.host import CommandResult, Host
+from jetson_specdec.values import frozen
 
 __all__ = ["Gpu", "NvidiaSmiDetector", "parse_csv", "parse_list", "parse_table"]
 

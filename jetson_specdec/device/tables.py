@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from attrs import frozen
-
 from jetson_specdec.device.core import Confidence, SpeculationAllowed
 from jetson_specdec.packaged import packaged_json
+from jetson_specdec.values import frozen
 
 __all__ = [
     "Family",

@@ -6,7 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from attrs import field, frozen
+from attrs import field
+
+from jetson_specdec.values import frozen
 
 __all__ = ["TegraStats", "parse_tegrastats"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from attrs import frozen
+from jetson_specdec.values import frozen
 
 __all__ = ["Distribution", "EngineRelease", "ReleaseSource"]
 

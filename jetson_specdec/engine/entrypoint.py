@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from attrs import frozen
-
 from jetson_specdec.engine import tables
 from jetson_specdec.engine.core import EngineRelease
 from jetson_specdec.engine.release import possible_versions
+from jetson_specdec.values import frozen
 
 __all__ = ["Entrypoint", "EntrypointKind", "entrypoint_of"]
 

@@ -17,11 +17,12 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import attrs
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.engine import tables
 from jetson_specdec.engine.core import EngineRelease
 from jetson_specdec.engine.release import possible_versions
+from jetson_specdec.values import frozen
 
 __all__ = ["Arity", "Flag", "FlagMatch", "FlagTable", "MatchKind", "flag_table"]
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Literal
 
-from attrs import frozen
-
 from jetson_specdec.engine import tables
 from jetson_specdec.engine.core import Distribution
+from jetson_specdec.values import frozen
 
 __all__ = ["ImageRef", "parse_image"]
 

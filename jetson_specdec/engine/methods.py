@@ -6,12 +6,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Literal
 
-from attrs import frozen
-
 from jetson_specdec.engine import tables
 from jetson_specdec.engine.core import EngineRelease
 from jetson_specdec.engine.release import at_least, possible_versions
 from jetson_specdec.findings import Finding
+from jetson_specdec.values import frozen
 
 __all__ = ["Support", "eagle3_target", "infer_method", "is_mtp", "method_support", "normalise_method"]
 

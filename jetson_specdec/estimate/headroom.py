@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import math
 
-from attrs import frozen
-
 from jetson_specdec.findings import Finding
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
+from jetson_specdec.values import frozen
 
 __all__ = ["Headroom", "headroom"]
 

@@ -8,9 +8,8 @@ mixtures of layer kinds the grouping follows the same rules, which changed in de
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from jetson_specdec.models.profile import ModelProfile
+from jetson_specdec.values import frozen
 
 __all__ = ["Bucket", "Capacity", "KVPlan", "buckets_of", "plan_kv"]
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import attrs
-from attrs import frozen
 
 from jetson_specdec.findings import Finding
+from jetson_specdec.values import frozen
 
 __all__ = ["ArmLedger", "ArmState", "LineConfidence", "MemoryLedger", "MemoryLine"]
 

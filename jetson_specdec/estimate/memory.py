@@ -11,8 +11,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
-
 from jetson_specdec.estimate.kv import buckets_of, plan_kv
 from jetson_specdec.estimate.ledger import ArmLedger, ArmState, LineConfidence, MemoryLedger, MemoryLine
 from jetson_specdec.estimate.overhead import (
@@ -26,6 +24,7 @@ from jetson_specdec.estimate.start_check import counted_as_free, parse_version, 
 from jetson_specdec.findings import Finding
 from jetson_specdec.models.core import DraftPair, Head
 from jetson_specdec.models.profile import ModelProfile, profile_of_drafter
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from packaging.version import Version

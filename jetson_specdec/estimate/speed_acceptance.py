@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import frozen
-
 from jetson_specdec.errors import OptionError
 from jetson_specdec.estimate.speed_span import Span
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.measurements.core import Acceptance

@@ -7,10 +7,11 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from jetson_specdec.errors import OptionError
 from jetson_specdec.estimate.speed_acceptance import AcceptanceCurve
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.measurements.core import BenchReport

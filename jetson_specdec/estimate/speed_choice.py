@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.estimate.speed_acceptance import AcceptanceCurve
 from jetson_specdec.estimate.speed_cost import RoundCost, Scenario
@@ -13,6 +13,7 @@ from jetson_specdec.estimate.speed_gain import predict
 from jetson_specdec.estimate.speed_span import Span
 from jetson_specdec.findings import Finding
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
+from jetson_specdec.values import frozen
 
 __all__ = ["ChoiceState", "KChoice", "choose_k"]
 

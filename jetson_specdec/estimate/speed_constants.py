@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.device.core import Device
 from jetson_specdec.estimate.speed_span import Span
 from jetson_specdec.packaged import packaged_json
+from jetson_specdec.values import frozen
 
 __all__ = ["Board", "SpeedConstants", "constants_for", "fixed_share", "speed_data"]
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.errors import OptionError
 from jetson_specdec.estimate.speed_span import Span
 from jetson_specdec.findings import Finding
+from jetson_specdec.values import frozen
 
 __all__ = ["Basis", "CostTerm", "RoundCost", "Scenario"]
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from attrs import frozen
-
 from jetson_specdec.estimate.speed_acceptance import AcceptanceCurve
 from jetson_specdec.estimate.speed_cost import RoundCost
 from jetson_specdec.estimate.speed_span import Span
 from jetson_specdec.findings import Finding
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
+from jetson_specdec.values import frozen
 
 __all__ = [
     "BreakEven",

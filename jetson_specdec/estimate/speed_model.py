@@ -11,7 +11,6 @@ from __future__ import annotations
 from itertools import product
 
 import attrs
-from attrs import frozen
 
 from jetson_specdec.estimate.speed_calibration import Calibration, rounds_between
 from jetson_specdec.estimate.speed_constants import Board, SpeedConstants, constants_for, fixed_share
@@ -21,6 +20,7 @@ from jetson_specdec.estimate.speed_span import Span
 from jetson_specdec.findings import Finding
 from jetson_specdec.models.core import DraftPair, Head, TargetRecord
 from jetson_specdec.models.profile import ModelProfile, profile_of_drafter
+from jetson_specdec.values import frozen
 
 __all__ = ["drafter_passes", "round_cost"]
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from attrs import frozen
-
 from jetson_specdec.estimate.speed_acceptance import AcceptanceCurve, published_curves
 from jetson_specdec.estimate.speed_calibration import Calibration
 from jetson_specdec.estimate.speed_constants import Board
@@ -19,6 +17,7 @@ from jetson_specdec.findings import Finding
 from jetson_specdec.models.core import DraftPair, Head, TargetRecord
 from jetson_specdec.models.profile import ModelProfile
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
+from jetson_specdec.values import frozen
 
 __all__ = ["SpeedOutlook", "outlook"]
 

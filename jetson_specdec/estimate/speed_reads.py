@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from jetson_specdec.estimate.speed_span import Span
 from jetson_specdec.models.core import TargetRecord
 from jetson_specdec.models.profile import ModelProfile
 from jetson_specdec.models.quantization import PRECISION_BITS
+from jetson_specdec.values import frozen
 
 __all__ = ["PassReads", "draft_reads", "target_reads"]
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from attrs import frozen
-
 from jetson_specdec.engine.core import EngineRelease
 from jetson_specdec.errors import OptionError
 from jetson_specdec.estimate.speed_acceptance import AcceptanceCurve
@@ -16,6 +14,7 @@ from jetson_specdec.estimate.speed_cost import RoundCost
 from jetson_specdec.estimate.speed_gain import Prediction, predict
 from jetson_specdec.findings import Finding
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
+from jetson_specdec.values import frozen
 
 __all__ = ["BatchSchedule", "ScheduleEntry", "ScheduleState", "batch_schedule"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.errors import OptionError
+from jetson_specdec.values import frozen
 
 __all__ = ["Span"]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from attrs import frozen
-
 from jetson_specdec.estimate.ledger import MemoryLedger
 from jetson_specdec.estimate.memory import build_ledger
 from jetson_specdec.findings import Finding
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
+from jetson_specdec.values import frozen
 
 __all__ = ["StepChoice", "StepState", "choose_step"]
 

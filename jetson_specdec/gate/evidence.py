@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from jetson_specdec.gate.statistics import (
     Bounds,
@@ -20,6 +20,7 @@ from jetson_specdec.gate.statistics import (
 )
 from jetson_specdec.measurements.core import BenchReport, RequestRecord, Run
 from jetson_specdec.policy import Policy
+from jetson_specdec.values import frozen
 
 __all__ = ["Pair", "Quantity", "QuantityName", "of_points", "of_reports"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from jetson_specdec.errors import ReportError
 from jetson_specdec.findings import Finding, Severity, blocking
@@ -26,6 +26,7 @@ from jetson_specdec.gate.validity import validity
 from jetson_specdec.gate.verdict import CategoryVerdict, Lossless, Outcome, Verdict
 from jetson_specdec.measurements.core import BenchReport
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
+from jetson_specdec.values import frozen
 
 __all__ = ["Gate", "Points", "Reports"]
 

@@ -7,8 +7,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from attrs import frozen
-
 from jetson_specdec.findings import Finding
 from jetson_specdec.gate.evidence import Pair, Quantity
 from jetson_specdec.gate.identity import is_moe, k_of, method_of, precision_of
@@ -16,6 +14,7 @@ from jetson_specdec.gate.rules import at_least, higher_losses, judged
 from jetson_specdec.gate.verdict import Lossless
 from jetson_specdec.measurements.core import Acceptance, BenchReport
 from jetson_specdec.policy import Policy
+from jetson_specdec.values import frozen
 
 __all__ = ["Context", "context_of", "eight_lost", "notes", "preemption_cause"]
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from jetson_specdec.gate.evidence import Quantity
 from jetson_specdec.gate.statistics import Bounds, t_quantile
 from jetson_specdec.gate.verdict import CriterionState, Outcome
 from jetson_specdec.policy import Policy
+from jetson_specdec.values import frozen
 
 __all__ = ["States", "contract_outcome", "higher_losses", "judged", "more_pairs", "outcome", "states"]
 

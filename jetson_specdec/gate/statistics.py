@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from attrs import frozen
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     import numpy as np

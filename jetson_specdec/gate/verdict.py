@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from jetson_specdec.findings import Finding, Step
+from jetson_specdec.values import frozen
 
 __all__ = ["EXIT_CODES", "CategoryVerdict", "Criterion", "CriterionState", "Lossless", "Outcome", "Verdict"]
 

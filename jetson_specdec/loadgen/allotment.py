@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import cycle
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.errors import OptionError
 from jetson_specdec.loadgen.prompts import Prompt, PromptSet
+from jetson_specdec.values import frozen
 
 __all__ = ["Batch", "allot"]
 

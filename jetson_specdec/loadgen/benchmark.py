@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from jetson_specdec.errors import EndpointError, OptionError
 from jetson_specdec.loadgen.allotment import Batch, allot
@@ -24,6 +24,7 @@ from jetson_specdec.loadgen.shown import address, secrets_in
 from jetson_specdec.loadgen.stream import Answer, read_answer
 from jetson_specdec.loadgen.summary import summarise
 from jetson_specdec.measurements import BenchConfig, BenchReport, Conditions, RequestRecord, Run
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.device.core import Device

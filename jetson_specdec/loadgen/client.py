@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from jetson_specdec.errors import EndpointError
 from jetson_specdec.loadgen.connection import Connection
@@ -19,6 +19,7 @@ from jetson_specdec.loadgen.prompts import Prompt
 from jetson_specdec.loadgen.receiving import ARRIVALS, Arrivals
 from jetson_specdec.loadgen.shown import address, said, secrets_in
 from jetson_specdec.loadgen.stream import Piece
+from jetson_specdec.values import frozen
 
 __all__ = ["Api", "Client", "Reception", "normal_url"]
 

@@ -7,11 +7,12 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from jetson_specdec.host import Host
 from jetson_specdec.loadgen.sampling import Sample, Source, merge, open_sources
 from jetson_specdec.measurements import Conditions
+from jetson_specdec.values import frozen
 
 __all__ = ["ConditionSampler", "draw_together", "mean_power"]
 

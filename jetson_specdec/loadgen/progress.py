@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TextIO
 
-from attrs import frozen
-
 from jetson_specdec.messages import render
+from jetson_specdec.values import frozen
 
 __all__ = ["Progress", "print_progress"]
 

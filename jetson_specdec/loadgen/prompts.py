@@ -14,10 +14,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from jetson_specdec.errors import OptionError
 from jetson_specdec.packaged import packaged_text
+from jetson_specdec.values import frozen
 
 __all__ = ["Prompt", "PromptSet", "load_prompts", "own_prompts", "random_prompts"]
 

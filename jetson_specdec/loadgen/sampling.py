@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from attrs import evolve, field, fields, frozen
+from attrs import evolve, field, fields
 
 from jetson_specdec.host import Host
+from jetson_specdec.values import frozen
 
 __all__ = ["JtopSource", "PsutilSource", "Sample", "Source", "SysfsSource", "TegrastatsSource", "merge", "open_sources"]
 

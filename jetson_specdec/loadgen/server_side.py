@@ -7,11 +7,12 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from jetson_specdec.loadgen.client import Client
 from jetson_specdec.logs.metrics import ServerCounters, SpecMetrics
 from jetson_specdec.measurements import Acceptance, Conditions
+from jetson_specdec.values import frozen
 
 __all__ = ["Scrape", "ServerSide", "pooled"]
 

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from jetson_specdec.loadgen.shown import said
 from jetson_specdec.measurements import Acceptance, RequestRecord
+from jetson_specdec.values import frozen
 
 __all__ = ["Answer", "Piece", "events", "read_answer"]
 

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any, Final
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.measurements.core import BenchReport, RequestRecord, Run
+from jetson_specdec.values import frozen
 
 __all__ = ["Contradiction", "contradictions", "speed_contradicts_time"]
 

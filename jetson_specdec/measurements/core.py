@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from jetson_specdec.findings import Finding
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.logs.metrics import SpecMetrics

@@ -10,10 +10,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.models.core import AcceptanceRecord, DraftPair, Head, TargetRecord
 from jetson_specdec.models.rows import Rows, packaged_rows
+from jetson_specdec.values import frozen
 
 __all__ = ["Catalog", "QuantizedCopy"]
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from attrs import field, frozen
+from attrs import field
+
+from jetson_specdec.values import frozen
 
 __all__ = ["AcceptanceRecord", "DraftPair", "Head", "LoadsInVllm", "TargetIdentity", "TargetRecord"]
 

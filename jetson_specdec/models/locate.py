@@ -8,9 +8,10 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.host import Host
+from jetson_specdec.values import frozen
 
 __all__ = ["Found", "Locator", "MountLike"]
 

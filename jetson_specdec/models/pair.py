@@ -11,10 +11,9 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from attrs import frozen
-
 from jetson_specdec.findings import Finding, Severity, worst
 from jetson_specdec.models.profile import ModelProfile
+from jetson_specdec.values import frozen
 
 __all__ = ["PairReport", "PairState", "check_pair", "tokenizers_equal"]
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
-
 from jetson_specdec.models.config_read import formula_verified
 from jetson_specdec.models.config_values import whole, whole_number
 from jetson_specdec.models.shape import Shape
+from jetson_specdec.values import frozen
 
 __all__ = ["ParameterCount", "count_head_parameters", "count_parameters", "vision_parameters"]
 

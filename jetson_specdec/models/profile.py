@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import attrs
-from attrs import frozen
 
 from jetson_specdec.findings import Finding
 from jetson_specdec.models.config_read import formula_verified, read_shape
@@ -28,6 +27,7 @@ from jetson_specdec.models.quantization import (
 )
 from jetson_specdec.models.safetensors_read import TensorInfo, WeightSizes, dtype_of_files, weight_sizes
 from jetson_specdec.models.shape import KVLayers, MoE, Shape, StateLayers
+from jetson_specdec.values import frozen
 
 __all__ = [
     "BytesSource",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
+from jetson_specdec.values import frozen
 
 __all__ = ["PRECISION_BITS", "Quantization", "dtype_bytes", "kv_dtype_bytes", "read_quantization"]
 

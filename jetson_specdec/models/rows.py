@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.errors import CatalogueError
 from jetson_specdec.packaged import packaged_json
+from jetson_specdec.values import frozen
 
 __all__ = ["Rows", "packaged_rows"]
 

@@ -7,10 +7,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from attrs import frozen
-
 from jetson_specdec.errors import ModelError
 from jetson_specdec.host import Host
+from jetson_specdec.values import frozen
 
 __all__ = [
     "TensorInfo",

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
-
 from jetson_specdec.findings import Finding
+from jetson_specdec.values import frozen
 
 __all__ = ["KVLayers", "MoE", "Shape", "StateLayers"]
 

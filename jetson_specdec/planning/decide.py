@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from jetson_specdec.errors import UneditableError
 from jetson_specdec.findings import Finding, Severity, blocking, most_severe_first
@@ -20,6 +20,7 @@ from jetson_specdec.planning.memory_step import MemoryStep, choose
 from jetson_specdec.planning.pairing import pair_findings
 from jetson_specdec.planning.plan import CommandSummary, FileChange, Plan, UtilizationChange
 from jetson_specdec.strategies import Proposal, Refusal, Situation, Strategy, default_strategies, ordered
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.recipe.edits import EditPlan

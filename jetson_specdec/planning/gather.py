@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from jetson_specdec.errors import CommandChoiceError, OptionError
 from jetson_specdec.models.naming import is_path, is_repository_id
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
 from jetson_specdec.strategies.core import Situation
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.device.core import Device

@@ -6,9 +6,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
-
 from jetson_specdec.findings import Finding
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.estimate.memory import MemoryLedger

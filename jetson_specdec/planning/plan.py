@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.findings import Finding, Step
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.device.core import Device

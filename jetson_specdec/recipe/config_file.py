@@ -9,9 +9,8 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
-
 from jetson_specdec.errors import RecipeSyntaxError
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.host import Host

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.findings import Finding
+from jetson_specdec.values import frozen
 
 __all__ = [
     "AppendArgs",

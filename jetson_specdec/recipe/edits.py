@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.errors import UneditableError
 from jetson_specdec.findings import Finding
@@ -21,6 +21,7 @@ from jetson_specdec.recipe.numbers import human_int, parse_float
 from jetson_specdec.recipe.spec_sources import DEPENDENT_FLAGS, speculative_occurrences
 from jetson_specdec.recipe.spec_text import spec_json
 from jetson_specdec.recipe.speculation import Speculation, read_speculation
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.recipe.config_file import ConfigFile

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.errors import RecipeError
 from jetson_specdec.findings import Finding
@@ -21,6 +21,7 @@ from jetson_specdec.recipe.core import Arg, Form, Recipe, ServeCommand
 from jetson_specdec.recipe.shell_docker import own_entrypoint
 from jetson_specdec.recipe.shell_launch import Launch, Outcome, peel
 from jetson_specdec.recipe.shell_script import Field, Run
+from jetson_specdec.values import frozen
 
 __all__ = [
     "Located",

@@ -13,8 +13,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from attrs import frozen
-
 from jetson_specdec.errors import CommandChoiceError, RecipeError, UneditableError
 from jetson_specdec.recipe.chars import ELSEWHERE, Char, Layers, encode
 from jetson_specdec.recipe.core import AppendArgs, Arg, ArgEdit, Recipe, RemoveArgs, ReplaceArg, ServeCommand
@@ -23,6 +21,7 @@ from jetson_specdec.recipe.shell_edit import by_hand_of, context_of, shape_of, w
 from jetson_specdec.recipe.word_style import respelled, spelled
 from jetson_specdec.recipe.yaml_list import append_items, remove_items, replace_item
 from jetson_specdec.recipe.yaml_scalar import decode, in_style, scalar_start, scalar_style
+from jetson_specdec.values import frozen
 
 __all__ = ["Change", "edit_located"]
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.findings import Finding
 from jetson_specdec.recipe.core import ServeCommand
 from jetson_specdec.recipe.numbers import human_int, parse_float
 from jetson_specdec.recipe.occurrences import Occurrence, Origin, config_occurrences, shown, walk
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.engine.core import EngineRelease

@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from attrs import frozen
-
 from jetson_specdec.errors import RecipeSyntaxError
 from jetson_specdec.findings import Finding
 from jetson_specdec.recipe.core import Arg, Recipe, ServeCommand
 from jetson_specdec.recipe.flags import ServeFlags
+from jetson_specdec.values import frozen
 
 __all__ = ["MemTune", "mem_tune_recipe", "read_mem_tune"]
 

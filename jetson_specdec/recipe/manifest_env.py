@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.recipe.chars import ELSEWHERE, HOLE, Char, Note, text_of
 from jetson_specdec.recipe.yaml_tree import entries, item, items, value_of
+from jetson_specdec.values import frozen
 
 __all__ = ["ContainerEnv", "config_maps", "container_env", "expand"]
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attrs import frozen
-
 from jetson_specdec.findings import Finding
 from jetson_specdec.recipe.core import Arg, ServeCommand
 from jetson_specdec.recipe.occurrences import Occurrence, Walk, resolve, shown
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.engine.core import EngineRelease

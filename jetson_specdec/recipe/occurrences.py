@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.recipe.core import Arg
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.engine.core import EngineRelease

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import attrs
-from attrs import frozen
 
 from jetson_specdec.errors import RecipeSyntaxError
 from jetson_specdec.recipe.shell_launch import Launch, Outcome, basename, peel
@@ -17,6 +16,7 @@ from jetson_specdec.recipe.shell_parse import Command, Comment, Redirect, read_c
 from jetson_specdec.recipe.shell_scope import MAX_WORDS, Scope, Structure, assignment_of, command_words
 from jetson_specdec.recipe.shell_script import Field, Script, nested, nested_body
 from jetson_specdec.recipe.shell_words import Expander
+from jetson_specdec.values import frozen
 
 __all__ = ["Finder", "Found"]
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.recipe.core import Mount, ServeForm
 from jetson_specdec.recipe.shell_options import Option, cut, launchers, split_options
 from jetson_specdec.recipe.shell_script import Field
+from jetson_specdec.values import frozen
 
 __all__ = ["Launch", "Outcome", "basename", "environment_pair", "peel"]
 

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Container, Sequence
 from functools import lru_cache
-from importlib import resources
 from typing import Any, NamedTuple
 
+from jetson_specdec.packaged import packaged_json
 from jetson_specdec.recipe.shell_script import Field, Run
 
 __all__ = ["Option", "cut", "launchers", "made_up", "split_options"]
@@ -26,8 +25,7 @@ class Option(NamedTuple):
 @lru_cache(maxsize=1)
 def launchers() -> dict[str, Any]:
     """Return the table of programs, options and engines (`data/launchers.json`)."""
-    file = resources.files("jetson_specdec.recipe").joinpath("data/launchers.json")
-    data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    data: dict[str, Any] = packaged_json("recipe", "data", "launchers.json")
     return data
 
 

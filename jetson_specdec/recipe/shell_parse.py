@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 
-from attrs import frozen
-
 from jetson_specdec.recipe.shell_lexer import GAP, Word, WordReader
+from jetson_specdec.values import frozen
 
 __all__ = ["Command", "Comment", "Redirect", "read_commands"]
 

@@ -12,10 +12,11 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.errors import UneditableError
 from jetson_specdec.recipe.shell_lexer import Part
+from jetson_specdec.values import frozen
 
 __all__ = ["Edit", "Field", "Origin", "Run", "Script", "encode", "lift", "nested", "nested_body"]
 

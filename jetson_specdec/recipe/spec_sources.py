@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import frozen
-
 from jetson_specdec.findings import Finding
 from jetson_specdec.recipe.occurrences import Occurrence, shown
 from jetson_specdec.recipe.spec_text import SpecText, read_spec_text
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.recipe.flags import ServeFlags

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
+from jetson_specdec.values import frozen
 
 __all__ = ["SpecText", "read_spec_text", "spec_json"]
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from jetson_specdec.findings import Finding, Severity
 from jetson_specdec.recipe.spec_sources import SpecForm, SpecSource, source_in_force, speculative_occurrences
 from jetson_specdec.recipe.spec_text import SpecText, spec_json
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.recipe.flags import ServeFlags

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from jetson_specdec.findings import Finding
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.device.core import Device

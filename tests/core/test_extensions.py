@@ -4,9 +4,16 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
+import attrs
 import pytest
 
+import jetson_specdec
 from jetson_specdec import Finding, Planner, Proposal, RecordedHost, Refusal, detect, extensions
 from jetson_specdec.device import Evidence, Observation
 from jetson_specdec.errors import PluginError, PolicyError
@@ -165,3 +172,48 @@ def test_bad_policy_files_are_one_clear_error(tmp_path, text):
         extensions.load_policy(file)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+ASK = """
+import json, sys
+sys.path[:0] = [sys.argv[1], *sys.argv[2].split("|")]
+from jetson_specdec.extensions import STRATEGIES, load_plugins
+loaded, skipped = load_plugins(STRATEGIES)
+print(json.dumps([[name for name, _ in loaded], len(skipped), "importlib.metadata" in sys.modules]))
+"""
+
+
+def _asked(place):
+    source = str(Path(jetson_specdec.__file__).parents[1])
+    paths = "|".join([source, str(Path(attrs.__file__).parents[1])])
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", ASK, str(place), paths], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def _installed(place, folder, group):
+    (place / folder).mkdir(parents=True)
+    (place / folder / "entry_points.txt").write_text(f"[{group}]\nngram = theirs:STRATEGY\n")
+    (place / folder / ("PKG-INFO" if folder.endswith("egg-info") else "METADATA")).write_text(
+        "Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n"
+    )
+    (place / "theirs.py").write_text("STRATEGY = 'a strategy'\n")
+
+
+@pytest.mark.parametrize("folder", ["theirs-1.0.dist-info", "theirs.egg-info"])
+def test_what_is_installed_is_found(tmp_path, folder):
+    _installed(tmp_path, folder, extensions.STRATEGIES)
+    assert _asked(tmp_path) == [["ngram"], 0, True]
+
+
+def test_what_is_in_an_archive_is_found(tmp_path):
+    _installed(tmp_path / "in", "theirs-1.0.dist-info", extensions.STRATEGIES)
+    archive = shutil.make_archive(str(tmp_path / "theirs"), "zip", tmp_path / "in")
+    assert _asked(archive) == [["ngram"], 0, True]
+
+
+def test_where_nothing_is_registered_nothing_heavy_is_asked(tmp_path):
+    _installed(tmp_path, "theirs-1.0.dist-info", "console_scripts")
+    (tmp_path / "none-1.0.dist-info").mkdir()
+    (tmp_path / "file-1.0.dist-info").touch()
+    assert _asked(tmp_path) == [[], 0, False]
