@@ -10,17 +10,18 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from jetson_specdec.logs.attempt import Attempt
 from jetson_specdec.logs.causes import MEMORY, causes
 from jetson_specdec.logs.evidence import Evidence
 from jetson_specdec.logs.verdict import Verdict
 
-__all__ = ["Case", "refine", "remedy_of", "speculation_of"]
+__all__ = ["Case", "remedy_of", "speculation_of"]
 
 _DRAFT_NAME: Final = re.compile(r"eagle|specul|draft|dflash|dspark|medusa|[-_.]mtp\b", re.IGNORECASE)
 _DRAFT_CLASS: Final = re.compile(r"Eagle|MTP|DFlash|DSpark|Medusa|Draft|Speculator|NextN")
+_DRAFTING: Final = re.compile(r"\bdrafter\b|\bdraft[_ ]model|speculative|spec_decode")
 _TINY_SHARE = 0.15
 """A feasible utilisation below this means that something else holds the memory."""
 _PADDING_SHARE = 0.01
@@ -89,48 +90,6 @@ class Case:
         return False if self.target is None or self.speculates is not True else None
 
 
-# ------------------------------------------------------------------------------------------------- the cause, refined
-
-
-def refine(verdict: Verdict, attempt: Attempt, evidence: Evidence) -> Verdict:
-    """Name the cause more exactly where the line alone does not."""
-    hit = verdict.hit
-    if hit is None:
-        return verdict
-    identity, values = hit.signature.id, verdict.values
-    cause = verdict.cause
-    if identity == "cpu-kv" and isinstance(values.get("kv_available_gib"), float) and values["kv_available_gib"] <= 0:
-        cause = "kv_cache_none"
-    elif identity in ("argument", "ambiguous") and "spec" in str(values.get("flag")):
-        cause = "spec_config_invalid_value"
-    elif identity == "spec-method-literal" and _known_method(values.get("method")):
-        cause = "method_unsupported"
-    elif identity in ("validation", "model-len"):
-        reports = re.findall(r"validation errors? for (\w+)", hit.before)
-        about = str(values.get("reason", ""))
-        if (reports and reports[-1] == "SpeculativeConfig") or "speculative" in about:
-            cause = "spec_config_invalid_value"
-    elif identity == "invalid-repo":
-        cause = _invalid_repo(attempt, str(values.get("repo", "")))
-    return evolve(verdict, cause=cause) if cause != verdict.cause else verdict
-
-
-def _known_method(method: Any) -> bool:
-    from jetson_specdec.engine import tables
-
-    return method in tables.table()["method_accepted"]
-
-
-def _invalid_repo(attempt: Attempt, repo: str) -> str:
-    """Tell a missing folder, an unknown name and a hub out of reach apart: vLLM has the same words for them."""
-    tried = {hit.signature.id for hit in attempt.hits}
-    if "gated" in tried:
-        return "hub_gated"
-    if "not-found" in tried or repo.startswith(("/", "./", "../", "~")) or repo.count("/") != 1:
-        return "hub_missing"
-    return "hub_unreachable"
-
-
 # ---------------------------------------------------------------------------------------------------------- speculation
 
 
@@ -180,7 +139,9 @@ def _hub(case: Case) -> bool | None:
 def _architecture(case: Case) -> bool | None:
     name = case.values.get("architecture")
     reports = re.findall(r"validation errors? for (\w+)", case.verdict.hit.before) if case.verdict.hit else []
-    return "SpeculativeConfig" in reports[-1:] or (isinstance(name, str) and _DRAFT_CLASS.search(name) is not None)
+    kind = str(case.values.get("model_type", ""))
+    named = (isinstance(name, str) and _DRAFT_CLASS.search(name) is not None) or _DRAFT_NAME.search(kind) is not None
+    return "SpeculativeConfig" in reports[-1:] or named
 
 
 def _kernels(case: Case) -> bool | None:
@@ -190,7 +151,8 @@ def _kernels(case: Case) -> bool | None:
 
 
 def _unknown(case: Case) -> bool | None:
-    if case.verdict.about_draft:
+    hit = case.verdict.hit
+    if case.verdict.about_draft or (hit is not None and _DRAFTING.search(hit.proof.text) is not None):
         return True
     return False if case.speculates is False else None
 
@@ -209,7 +171,7 @@ _SPECULATION: Final[Mapping[str, Callable[[Case], bool | None]]] = {
     "target_unsupported": lambda case: True,
     "start_timeout": _unknown,
     "engine_failed": _unknown,
-    "first_request_failed": lambda case: case.speculates,
+    "first_request_failed": lambda case: True if case.verdict.about_draft else case.speculates,
 }
 
 
@@ -252,11 +214,13 @@ def _unrecognized(case: Case) -> str | None:
 
 
 def _lives(flag: str) -> bool:
-    """Whether the newest known release has the flag."""
+    """Whether every release since the first one has the flag: who misses one that was withdrawn has to do without."""
+    from jetson_specdec.engine import tables
     from jetson_specdec.engine.flags import flag_table
-    from jetson_specdec.engine.release import NEWEST_KNOWN, release_from_version
 
-    return flag_table().accepts(flag, release_from_version(NEWEST_KNOWN)) is True
+    name = "--" + flag.lstrip("-").replace("_", "-")
+    has = [name in flag_table().options(row) for row in tables.rows_between()]
+    return True in has and all(has[has.index(True) :])
 
 
 def _flag_value(case: Case) -> str | None:
@@ -339,13 +303,15 @@ def _missing(case: Case) -> str | None:
     tried = {each.signature.id for each in case.attempt.hits}
     if hit is None or (hit.signature.remedy is not None and "not-found" not in tried):
         return None
-    draft = case.is_draft(case.values.get("repo"))
-    return "drop_speculation" if draft else "fix_config"
+    repo = case.values.get("repo")
+    if isinstance(repo, str) and repo.startswith(("/", ".", "~")):
+        return "predownload"
+    return "drop_speculation" if case.is_draft(repo) else "fix_config"
 
 
 def _unreachable(case: Case) -> str | None:
     hit = case.verdict.hit
-    return "retry" if hit is not None and hit.signature.id == "hub-busy" else "predownload"
+    return None if hit is not None and hit.signature.remedy is not None else "predownload"
 
 
 def _architecture_remedy(case: Case) -> str | None:
@@ -365,7 +331,7 @@ def _first_request(case: Case) -> str | None:
     hit = case.verdict.hit
     if hit is not None and hit.signature.remedy is not None:
         return hit.signature.remedy
-    if not case.speculates:
+    if not case.speculates and not case.verdict.about_draft:
         return None
     sizes = case.values.get("target_embedding_dim"), case.values.get("draft_embedding_dim")
     return "other_draft" if None not in sizes and sizes[0] != sizes[1] else "drop_speculation"
@@ -373,7 +339,7 @@ def _first_request(case: Case) -> str | None:
 
 def _engine(case: Case) -> str | None:
     # An unknown failure of a speculative start: the recipe without speculation is the next thing to try.
-    return "drop_speculation" if case.speculates or case.verdict.about_draft else None
+    return "drop_speculation" if case.speculates or _unknown(case) else None
 
 
 _RULES: Final[Mapping[str, Callable[[Case], str | None]]] = {

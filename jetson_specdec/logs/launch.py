@@ -7,15 +7,17 @@ each), and the table of causes in `data/causes.json`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jetson_specdec.logs.advice import Case, refine, remedy_of, speculation_of
+from jetson_specdec.logs.advice import Case, remedy_of, speculation_of
 from jetson_specdec.logs.attempt import Proof
 from jetson_specdec.logs.causes import causes
 from jetson_specdec.logs.diagnosis import Diagnosis
 from jetson_specdec.logs.evidence import Evidence, gather
 from jetson_specdec.logs.numbers import values_of
+from jetson_specdec.logs.refine import refine
 from jetson_specdec.logs.scan import scan
 from jetson_specdec.logs.several import Judged, newest, share_arguments, too_narrow
 from jetson_specdec.logs.verdict import judge
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["diagnose"]
 
 _MOST_PROOFS = 8
+_BY_DOCKER = re.compile(r"already allocated|response from daemon")
 
 
 def diagnose(
@@ -80,7 +83,7 @@ def diagnose(
                 kernel=evidence.kernel if last else type(evidence.kernel)(),
                 exit_code=exit_code if last else None,
             )
-            verdict = refine(verdict, attempt, evidence)
+            verdict = refine(verdict, attempt)
             found.append(Judged(attempt=attempt, verdict=verdict, values=values_of(attempt, verdict, evidence)))
         judged.append(found)
     every = [each for log in judged for each in log]
@@ -136,7 +139,7 @@ def _stage(case: Case) -> str:
         return reached
     if case.verdict.cause == "port_in_use":
         hit = case.verdict.hit
-        return "container" if hit is not None and "already allocated" in hit.proof.text else usual
+        return "container" if hit is not None and _BY_DOCKER.search(hit.proof.text) is not None else usual
     if case.verdict.cause in ("driver_oom", "host_oom_killed", "watchdog_stopped", "engine_failed", "arch_unsupported"):
         if reached == "kv_cache" or (reached == "load" and case.attempt.loaded):
             # The last thing it said was that the step is done.

@@ -32,7 +32,11 @@ _STOPPED = (
     "API server: shutdown triggered",
     "trigger received signal",
     "Shutting down",
-    "Received SIGTERM",
+    "eceived SIGTERM",
+    "eceived shutdown signal",
+    "State 'stop-sigterm' timed out",
+    ": Stopping ",
+    "^C",
     "KeyboardInterrupt",
     "Terminating on signal",
 )
@@ -161,7 +165,7 @@ def _serving(line: Line, attempt: Attempt, proof: Callable[[], Proof]) -> None:
         attempt.started, attempt.stopped = True, False
         attempt.reach("serving")
         attempt.proofs["started"] = proof()
-    elif any(mark in text for mark in _STOPPED):
+    elif any(mark in text for mark in _STOPPED) or text.startswith("Stopping "):
         attempt.stopped = True
     elif "HTTP/1.1" in text:
         if _search(r'"(?:GET|POST) \S+ HTTP/1\.1" 200', text) is not None:
@@ -245,7 +249,7 @@ _VERSION = (
 _LOADED = r"(?:Model loading took|oading model weights took|model weights take) (?P<size>\d+(?:\.\d+)?) ?(?P<unit>Gi?B)"
 _REPO = (
     r"(?:https?://[^/\s'\"]{1,200}(?:\.co|\.com|\.cn|:\d+)|with url: )/(?:api/(?:resolve-cache/)?models/)?"
-    r"(?P<repo>[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?=/(?:resolve|tree|revision|raw|blob|refs)\b|/?(?:[\s'\"),;?]|$))"
+    r"(?P<repo>[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?=/(?:resolve|tree|revision|raw|blob|refs)\b|/?:?(?:[\s'\"),;?]|$))"
 )
 
 

@@ -20,8 +20,12 @@ _FROM_ARGUMENTS = {
     "max_model_len": "max_model_len",
     "enforce_eager": "enforce_eager",
 }
+_ARCHITECTURES = ("architecture_gone", "architecture_other", "architecture_alone")
+_REPOSITORIES = ("named", "without", "folder", "unloadable")
 _INNER = ("text", "class", "host", "type", "file")
 _NEAR = 40
+_HELD_SHARE = 0.02
+"""A difference of this much of the memory is no rounding."""
 
 
 def feasible_utilization(free_gib: float, total_gib: float) -> float | None:
@@ -75,8 +79,7 @@ def _special(
 ) -> dict[str, Any]:
     cause, identity = verdict.cause, hit.signature.id
     if identity in ("precheck", "cpu-kv"):
-        known = values.get("free_gib"), values.get("total_gib")
-        return {} if None in known else {"feasible_utilization": feasible_utilization(*known)}  # type: ignore[arg-type]
+        return _feasible(values)
     if identity.startswith("spec-json"):
         return {"variant": _variant(hit.values.get("text")), "flag": "--speculative-config"}
     if identity == "unrecognized":
@@ -91,6 +94,10 @@ def _special(
         return (
             {"flag": name} if cause == "spec_config_invalid_value" else {"flag": name and "--" + name.replace("_", "-")}
         )
+    if identity == "option-value":
+        return {"flag": _option(values), "option": None}
+    if cause in ("target_load_failed", "draft_load_failed"):
+        return {"missing_key": values.get("missing_key") or values.get("uninitialised"), "uninitialised": None}
     if cause == "vocab_mismatch":
         read = {"target_vocab": evidence.target_vocab, "draft_vocab": evidence.draft_vocab}
         return {name: value for name, value in read.items() if name not in values and value is not None}
@@ -100,13 +107,40 @@ def _special(
         arch = next((values[name] for name in ("arch", "arch_nvcc", "arch_llvm") if name in values), None)
         return {"arch": arch, "arch_nvcc": None, "arch_llvm": None}
     if cause == "model_arch_unsupported":
-        name = next(
-            (values[key] for key in ("architecture", "architecture_gone", "architecture_other") if key in values), None
-        )
-        return {"architecture": name, "architecture_gone": None, "architecture_other": None}
+        name = next((values[key] for key in ("architecture", *_ARCHITECTURES) if key in values), None)
+        return {"architecture": name, **dict.fromkeys(_ARCHITECTURES)}
     if cause == "image_missing":
         return {"image": values.get("image") or values.get("image_tag"), "image_tag": None}
     return {}
+
+
+def _feasible(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the utilisation that would have passed the check of free memory."""
+    free, total = values.get("free_gib"), values.get("total_gib")
+    if not isinstance(free, float) or not isinstance(total, float):
+        return {}
+    share, wanted = values.get("requested_utilization"), values.get("requested_gib")
+    if isinstance(share, float) and isinstance(wanted, float) and share * total - wanted > _HELD_SHARE * total:
+        # Weights that another process holds count as used by this one.
+        free = round(min(free + share * total - wanted, total), 4)
+    return {"feasible_utilization": feasible_utilization(free, total)}
+
+
+def _option(values: Mapping[str, Any]) -> str | None:
+    """Return the flag that an error of a value is about."""
+    reason = str(values.get("reason", ""))
+    if isinstance(values.get("option"), str):
+        return "--" + str(values["option"]).replace("_", "-")
+    for words, flag in (
+        ("trust", "--trust-remote-code"),
+        ("tool call parser", "--tool-call-parser"),
+        ("reasoning parser", "--reasoning-parser"),
+        ("uantization method", "--quantization"),
+        ("compute capability", "--dtype"),
+    ):
+        if words in reason:
+            return flag
+    return None
 
 
 def _variant(text: Any) -> str | None:
@@ -136,9 +170,10 @@ def _field(before: str) -> str | None:
 
 
 def _hub(attempt: Attempt, hit: Hit, values: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = dict.fromkeys(_REPOSITORIES)
     if "repo" not in values:
-        found["repo"] = _nearest(attempt.repos, hit.order)
+        named = next((values[name] for name in _REPOSITORIES if name in values), None)
+        found["repo"] = named or _nearest(attempt.repos, hit.order)
     status = _nearest(attempt.statuses, hit.order)
     if status is not None:
         found["http_status"] = status

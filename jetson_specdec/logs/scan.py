@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from jetson_specdec.logs import markers
 from jetson_specdec.logs.attempt import Attempt, Hit, Proof
-from jetson_specdec.logs.lines import MAX_CHARS, Line, read_line
+from jetson_specdec.logs.lines import MAX_CHARS, Line, read_line, split_line
 from jetson_specdec.logs.signatures import Signature, signatures
 
 __all__ = ["scan"]
@@ -21,10 +21,11 @@ __all__ = ["scan"]
 BLOCK_CHARS = 1 << 18
 CONTEXT_LINES = 60
 CONTEXT_CHARS = 400
-JOINED_LINES = 40
 MAX_JOINS = 50
 MAX_HITS = 8
 """A line repeated more often than this in one start adds nothing."""
+MAX_FRUITLESS = 20_000
+"""A text that looked like this entry so often in one start and never was belongs to something else."""
 MAX_ATTEMPTS = 100
 SHOWN_CHARS = 1000
 
@@ -32,8 +33,9 @@ SHOWN_CHARS = 1000
 _DULL = frozenset(
     {"HTTP/1.1", "Avg generation throughput:", "SpecDecoding metrics:", "version ", "137", "huggingface.co/"}
 )
+_SPECULATES = "SpecDecoding metrics:"
 _RETRIED = ("Error retrieving file list", "thrown while requesting", ", retrying ", "Retrying in ", "stats.vllm.ai")
-_CACHE = frozenset(("kv-none", "kv-small", "kv-small-v0"))
+_CACHE = frozenset(("kv-none", "kv-small", "kv-small-v0", "kv-small-mamba"))
 _EXCEPTIONS = frozenset(("Error:", "Exception:"))
 _LAST_WORDS = ("Engine core initialization failed", "serve: error:", "vllm: error:", "api_server.py: error:")
 _HEALTHY = ("resource_tracker:", "If you see ")
@@ -79,6 +81,7 @@ class _Scan:
         self.total = 0
         self.before: deque[str] = deque(maxlen=CONTEXT_LINES)
         self.counts: Counter[str] = Counter()
+        self.fruitless: Counter[str] = Counter()
         self.order = self.joins = 0
 
     def run(self) -> tuple[list[Attempt], int]:
@@ -115,6 +118,7 @@ class _Scan:
         self._keep()
         self.current = Attempt(input=self.name, time=time, speculates=speculates)
         self.counts.clear()
+        self.fruitless.clear()
         self.before.clear()
 
     def _block(self, lines: Sequence[str], start: int, number: int, present: Sequence[str]) -> None:
@@ -125,7 +129,7 @@ class _Scan:
                 raw = raw[:MAX_CHARS]
             found = [anchor for anchor in present if anchor in raw]
             if found and self._worth_reading(found):
-                for part in raw.split("\r") if "\r" in raw else (raw,):
+                for part in split_line(raw):
                     self._line(part, number + index, found, end)
             self.before.append(raw[:CONTEXT_CHARS])
             offset = end
@@ -133,12 +137,17 @@ class _Scan:
     def _worth_reading(self, found: Sequence[str]) -> bool:
         """Whether a line with these anchors can say something new about the current start."""
         if self.current.served and _DULL.issuperset(found):
-            return False
+            return _SPECULATES in found and self.current.speculates is not True
         by_anchor, marks = _by_anchor(), _marks()
         if self.current.started and not _EXCEPTIONS.isdisjoint(found):
             return True
         return any(
-            anchor in marks or any(self.counts[entry.id] < MAX_HITS for entry in by_anchor[anchor]) for anchor in found
+            anchor in marks
+            or any(
+                self.counts[entry.id] < MAX_HITS and self.fruitless[entry.id] < MAX_FRUITLESS
+                for entry in by_anchor[anchor]
+            )
+            for anchor in found
         )
 
     def _line(self, raw: str, number: int, found: Sequence[str], end: int) -> None:
@@ -158,8 +167,13 @@ class _Scan:
             if self.current.started and not started:
                 # What a healthy start showed on the way must not use up the room for what ends it later.
                 self.counts.clear()
+                self.fruitless.clear()
         if self.current.time is None:
             self.current.time = line.time
+        if raw.startswith("^C"):
+            # What a key press cut off is printed behind it.
+            self.current.stopped = True
+            return
         if self.current.started and self.current.stopped:
             # Someone stopped it: what it says on the way down is no failure.
             return
@@ -168,33 +182,43 @@ class _Scan:
     def _hits(self, line: Line, found: Sequence[str], end: int, proof: Callable[[], Proof]) -> None:
         by_anchor = _by_anchor()
         candidates = dict.fromkeys(entry for anchor in found if anchor in line.text for entry in by_anchor[anchor])
-        before: str | None = None
+        context: list[str] | None = None
         matched = False
         for entry in candidates:
             if entry is _exception() or (line.quiet and not entry.quiet):
                 continue
-            text = line.text
-            if entry.until is not None and entry.until not in text and self.joins < MAX_JOINS:
-                self.joins += 1
-                text = self._joined(text, end, entry.until)
-            values = entry.match(text)
-            if values is None:
+            if self.current.stopped and entry.cause == "host_oom_killed":
+                # A service that does not stop in time is killed: that is not the kernel's doing.
                 continue
-            if before is None:
-                before = "\n".join(self.before)
-            if not entry.fits(before):
+            values = entry.match(line.text)
+            if entry.until is not None and entry.until not in line.text and self.joins < MAX_JOINS:
+                self.joins += 1
+                values = self._going_on(entry, line, end, values)
+            if values is None:
+                self.fruitless[entry.id] += 1
+                continue
+            if context is None:
+                context = self._context(line)
+            if not entry.fits("\n".join(context)):
                 continue
             matched = True
             if entry.tier == 1 and _is_new(entry, values, self.current):
                 # A log of several starts without their beginnings.
                 self._next(line.time, self.current.speculates)
-            self._add(entry, line, values, proof)
+            self._add(entry, line, values, context, proof)
         if not matched and not line.quiet and _exception() in candidates:
             values = _exception().match(line.text)
             if values is not None:
-                self._add(_exception(), line, values, proof)
+                self._add(_exception(), line, values, self._context(line), proof)
 
-    def _add(self, entry: Signature, line: Line, values: dict[str, object], proof: Callable[[], Proof]) -> None:
+    def _add(
+        self,
+        entry: Signature,
+        line: Line,
+        values: dict[str, object],
+        context: Sequence[str],
+        proof: Callable[[], Proof],
+    ) -> None:
         attempt, tier = self.current, entry.tier
         full = self.counts[entry.id] >= MAX_HITS
         # While it serves, requests fail for reasons of their own: the last exceptions are the ones that can end it.
@@ -213,7 +237,7 @@ class _Scan:
                 tier=tier,
                 values=values,
                 proof=proof(),
-                lines_before=tuple(self.before),
+                lines_before=tuple(context),
                 process=line.process,
                 progress=attempt.progress,
                 drafter=attempt.drafter and not attempt.loaded,
@@ -221,14 +245,33 @@ class _Scan:
             )
         )
 
-    def _joined(self, text: str, end: int, until: str) -> str:
-        following = self.text[end : end + MAX_CHARS].split("\n")[:JOINED_LINES]
-        joined = [text]
-        for raw in following:
-            joined.append(read_line(raw.rstrip("\r")).text)
-            if until in joined[-1]:
+    def _going_on(
+        self, entry: Signature, line: Line, end: int, values: dict[str, object] | None
+    ) -> dict[str, object] | None:
+        """Read a message that goes on over the following lines; `values` is what its first line alone says."""
+        said = [line.text]
+        for raw in self.text[end : end + MAX_CHARS].split("\n")[: 4 * entry.lines]:
+            other = read_line(raw.rstrip("\r"))
+            if other.process != line.process and None not in (other.process, line.process):
+                continue
+            if other.quiet and not line.quiet:
+                continue
+            said.append(other.text)
+            if str(entry.until) in other.text or len(said) > entry.lines:
                 break
-        return "\n".join(joined)
+        whole = str(entry.until) in said[-1]
+        for text in ("\n".join(said), " ".join(part.strip() for part in said)):
+            more = entry.match(text)
+            if more is not None and (values is None or (whole and len(more) >= len(values))):
+                values = more
+        return values
+
+    def _context(self, line: Line) -> list[str]:
+        """Return the lines before, without those of other processes."""
+        if line.process is None:
+            return list(self.before)
+        own = f"({line.process}"
+        return [raw for raw in self.before if own in raw or read_line(raw).process in (None, line.process)]
 
 
 def _blocks(text: str) -> Iterator[tuple[int, str, int]]:
@@ -266,6 +309,7 @@ def _is_new(entry: Signature, values: dict[str, object], attempt: Attempt) -> bo
     return not any(hit.values == values for hit in attempt.hits if hit.signature.id == entry.id)
 
 
+@lru_cache(maxsize=1024)
 def _shown(text: str) -> str:
     from jetson_specdec.recipe.masking import redact
 

@@ -29,7 +29,8 @@ class Signature:
         quiet: whether a line of level INFO or WARNING counts.
         under: the pydantic report the line must belong to (`SpeculativeConfig`), as a pattern.
         frame: what must stand in the traceback close before it.
-        until: the line may go on over the following lines up to this text.
+        until: the message may go on over the following lines up to this text.
+        lines: over how many of them.
         values: names of groups → how to read them.
         set: values that go with this entry.
         remedy: the remedy, where it differs from the usual one of the cause.
@@ -50,6 +51,7 @@ class Signature:
     under: str | None = None
     frame: str | None = None
     until: str | None = None
+    lines: int = 40
     values: Mapping[str, str] = field(factory=dict)
     set: Mapping[str, Any] = field(factory=dict)
     remedy: str | None = None
@@ -117,7 +119,7 @@ def _float(text: str) -> float | None:
 
 
 def _int(text: str) -> int | None:
-    return int(text) if len(text) <= 18 else None
+    return int(text.replace(",", "")) if len(text) <= 18 else None
 
 
 _READERS: Mapping[str, Callable[[str], Any]] = {

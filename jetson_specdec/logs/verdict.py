@@ -27,7 +27,11 @@ _NEAR = 40
 """Lines of interest between what killed the engine and the first line that says so."""
 _BY_OTHERS = ("host_oom_killed", "watchdog_stopped", "port_in_use")
 _OOM = ("oom-sampler", "oom-load-hint", "oom")
-_DRAFT_FILES = r'File "[^"\n]*(?:spec_decode|eagle|medusa|dflash|dspark|draft|_mtp)[^"\n]*"|\bin load_draft'
+_DRAFT_FILES = (
+    r'File "[^"\n]*(?:spec_decode|eagle|medusa|dflash|dspark|draft|_mtp)[^"\n]*"(?!, line \d+, in <module>)'
+    r"|\bin load_draft"
+)
+"""Files of speculative decoding in a traceback; importing them on the way to something else does not count."""
 _LOAD_FRAMES = r"\bin (?:load_model|load_weights|initialize_model|get_model|create_weights)\b"
 _WARM_FRAMES = (
     r"\bin (?:capture_model|_dummy_\w+|profile_run|profile_\w+|compile_or_warm_up_model|determine_available_memory|"
@@ -195,7 +199,13 @@ def _load_cause(attempt: Attempt, verdict: Verdict, hit: Hit) -> str:
     cause = verdict.cause
     named = str(hit.values.get("class", ""))
     if cause == "target_load_failed":
-        draft = verdict.about_draft or re.search(r"Eagle|Medusa|MTP|DFlash|DSpark|Draft|Speculator", named) is not None
+        reports = re.findall(r"validation errors? for (\w+)", hit.before)
+        draft = (
+            verdict.about_draft
+            or re.search(r"Eagle|Medusa|MTP|DFlash|DSpark|Draft|Speculator", named) is not None
+            or re.match(r"(?:mtp|eagle|draft|medusa)\w*\.", str(hit.values.get("missing_key", ""))) is not None
+            or reports[-1:] == ["SpeculativeConfig"]
+        )
         return "draft_load_failed" if draft else cause
     if cause == "engine_failed" and hit.signature.id == "exception" and not hit.started:
         if verdict.drafter and hit.progress in ("load", "config"):

@@ -117,6 +117,8 @@ def _number(case: Case, remedy: str, values: Mapping[str, Any]) -> Any:
         return round(min(asked + _STEP, _CEILING), 2) if isinstance(asked, float) and asked < _CEILING else None
     if remedy == "reduce_max_model_len":
         return values.get("feasible_max_model_len")
+    if remedy == "reduce_max_num_seqs":
+        return values.get("feasible_max_num_seqs")
     return None
 
 

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kinds of failure, several messages of each: an answer must not hang on one wording, one wrapper or one collector."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jetson_specdec.logs import diagnose
+from jetson_specdec.logs.lines import read_line
+
+DATA = json.loads((Path(__file__).parents[1] / "data" / "logs" / "kinds.json").read_text(encoding="utf-8"))
+FAILURES = [
+    pytest.param(case, id=f"{kind}-{number}")
+    for kind, cases in DATA["failures"].items()
+    for number, case in enumerate(cases)
+]
+UP = "(APIServer pid=1) INFO:     Application startup complete.\n"
+SERVED = '(APIServer pid=1) INFO:     10.1.1.2:5000 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+NO_CACHE = (
+    "(EngineCore pid=41) ERROR 05-06 07:08:09 [core.py:1108] ValueError: No available memory for the cache blocks. "
+    "Try increasing `gpu_memory_utilization`.\n"
+)
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_a_kind(case):
+    found = diagnose("\n".join(case["text"]))
+    assert (found.started_ok, found.cause, found.remedy) == (False, case["cause"], case["remedy"])
+    assert {name: found.values.get(name) for name in case["values"]} == case["values"]
+    assert found.evidence
+    assert found.next_steps
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_the_same_lines_before_a_start_that_came_up_are_history(case):
+    later = UP.replace("APIServer pid=1", "APIServer pid=9") + SERVED
+    found = diagnose("\n".join(case["text"]) + "\n" + later)
+    assert (found.started_ok, found.cause, found.remedy) == (True, "none", "none")
+
+
+@pytest.mark.parametrize("name", sorted(DATA["speculation"]))
+def test_whether_speculation_has_to_do_with_it(name):
+    case = DATA["speculation"][name]
+    assert diagnose("\n".join(case["text"])).speculation_involved is case["speculation"]
+
+
+def test_a_server_that_speculates_says_so_after_its_first_counters():
+    counters = (
+        "(APIServer pid=1) INFO 05-06 07:08:00 [loggers.py:1] Engine 000: Avg generation throughput: 40.0 tokens/s\n"
+        "(APIServer pid=1) INFO 05-06 07:08:00 [metrics.py:1] SpecDecoding metrics: Mean acceptance length: 2.25\n"
+    )
+    died = "(EngineCore pid=41) ERROR 05-06 07:08:09 [core.py:1] EngineCore encountered a fatal error.\n"
+    found = diagnose(counters + died)
+    assert (found.cause, found.remedy, found.stage) == ("engine_failed", "drop_speculation", "serving")
+    assert diagnose(counters).speculation_involved is True
+
+
+@pytest.mark.parametrize("name", sorted(DATA["stops"]))
+def test_a_server_that_somebody_stopped_has_not_failed(name):
+    stop = "\n".join(DATA["stops"][name])
+    found = diagnose(UP + SERVED + stop)
+    assert (found.started_ok, found.cause, found.remedy) == (True, "none", "none")
+    died = (
+        "(EngineCore pid=41) ERROR 05-06 07:08:09 [core.py:1] EngineCore encountered a fatal error.\n"
+        "(EngineCore pid=41) ERROR 05-06 07:08:09 [core.py:1] RuntimeError: CUDA error: unspecified launch failure\n"
+    )
+    assert diagnose(UP + SERVED + died + stop).started_ok is False
+
+
+KNOWN = {
+    "docker desktop": "2027-02-11 08:00:01.735 | ",
+    "a table of a supervisor": "2027-02-11 08:00:01 | ERROR | stderr | ",
+    "what is left of a column": "  | [2027-02-11T08:00:01Z] ",
+    "torch": "[rank0]: ",
+    "a German board": "Mär 11 08:00:01 board vllm[71]: ",
+    "a French board": "févr. 11 08:00:01 board vllm[71]: ",
+    "a Chinese board": "3月 11 08:00:01 board vllm[71]: ",
+    "journald in full": "Thu 2027-02-11 08:00:01 UTC board vllm[71]: ",
+    "journald in seconds": "1802332801.123456 board vllm[71]: ",
+}
+UNKNOWN = {
+    "a numbered search": "  Line 118: ",
+    "a quotation": "> ",
+    "a job of a cluster": "[2027-02-11T08:00:01+08:00] llm-8b-7f9c >> ",
+    "stern": "llm-0 vllm ",
+}
+
+
+@pytest.mark.parametrize("prefix", [*KNOWN.values(), *UNKNOWN.values()], ids=[*KNOWN, *UNKNOWN])
+def test_a_prefix_ends_where_the_line_of_the_engine_begins(prefix):
+    texts = [
+        "(EngineCore pid=5) ERROR 02-11 08:00:01 [core.py:1] message",
+        "ERROR 02-11 08:00:01 [core.py:1] message",
+        "INFO 02-11 08:00:01 engine.py:366] message",
+    ]
+    if prefix in KNOWN.values():
+        texts.append("ValueError: message")
+    for text in texts:
+        plain, wrapped = read_line(text), read_line(prefix + text)
+        assert plain.text.endswith("message")
+        assert (wrapped.text, wrapped.level, wrapped.process) == (plain.text, plain.level, plain.process)
+
+
+def test_lines_that_lost_their_time_or_their_number():
+    assert read_line("(EngineCore) ERROR [core.py:1] message").text == "message"
+    assert read_line("(Worker_PP0_TP1) INFO [gpu_worker.py:647] message").level == "INFO"
+    assert read_line("(not a process) message").text == "(not a process) message"
+
+
+@pytest.mark.parametrize("key", ["log", "message", "MESSAGE", "line"])
+def test_lines_that_a_collector_wrote_as_json(key):
+    for body in (NO_CACHE, UP.replace("Application startup complete.", "Waiting.") + NO_CACHE):
+        assert diagnose(json.dumps({key: body, "stream": "stderr"})).cause == "kv_cache_none"
+
+
+def test_a_log_that_lost_its_line_ends():
+    lines = (
+        "(EngineCore pid=41) INFO 05-06 07:08:01 [x.py:1] Model loading took 19.61 GiB memory and 7.1 seconds",
+        "(EngineCore pid=41) ERROR 05-06 07:08:02 [core.py:1] EngineCore failed to start.",
+        "(EngineCore pid=41) ERROR 05-06 07:08:02 [core.py:1] torch.OutOfMemoryError: CUDA out of memory. Tried to "
+        "allocate 2.00 GiB.",
+    )
+    apart, together = diagnose("\n".join(lines)), diagnose(" ".join(lines))
+    assert (together.cause, together.remedy) == (apart.cause, apart.remedy) == ("oom_warmup", "lower_utilization")
+    assert (together.values["model_gib"], together.values["tried_gib"]) == (19.61, 2.0)
+
+
+def test_a_message_goes_on_in_its_own_process():
+    said = (
+        ("TP0", "ValueError: To serve at least one request with the model's max seq len (4096),"),
+        ("TP1", "(9.9 GiB KV cache is needed, which is larger than the available KV cache memory (0.1 GiB)."),
+        ("TP0", "(1.5 GiB KV cache is needed, which is larger than the available KV cache memory (1.25 GiB)."),
+        ("TP0", "Based on the available memory, the estimated maximum model length is 3200."),
+    )
+    found = diagnose("\n".join(f"(Worker_{who} pid=1) ERROR 05-06 07:08:09 [x.py:1] {text}" for who, text in said))
+    assert found.cause == "kv_cache_too_small"
+    assert (found.values["kv_needed_gib"], found.values["feasible_max_model_len"]) == (1.5, 3200)
