@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["diagnose"]
 
 _MOST_PROOFS = 8
-_BY_DOCKER = re.compile(r"already allocated|response from daemon")
+_BY_DOCKER = re.compile(r"already allocated|response from daemon|failed to register layer|^docker: ")
 
 
 def diagnose(
@@ -137,7 +137,7 @@ def _stage(case: Case) -> str:
     reached = case.attempt.progress
     if case.verdict.started_ok is None:
         return reached
-    if case.verdict.cause == "port_in_use":
+    if case.verdict.cause in ("port_in_use", "disk_full"):
         hit = case.verdict.hit
         return "container" if hit is not None and _BY_DOCKER.search(hit.proof.text) is not None else usual
     if case.verdict.cause in ("driver_oom", "host_oom_killed", "watchdog_stopped", "engine_failed", "arch_unsupported"):

@@ -13,7 +13,8 @@ from jetson_specdec.findings import Finding, Step
 from jetson_specdec.planning.decide import decide
 from jetson_specdec.planning.plan import FileChange, Plan, UtilizationChange
 from jetson_specdec.planning.steps import hand_off
-from jetson_specdec.server.ladder import MEMORY, Rung, Setting, Tried, next_rung
+from jetson_specdec.server.ladder import next_rung
+from jetson_specdec.server.rungs import Rung, Setting, Tried, about_memory, window_of
 from jetson_specdec.strategies import Attempt, NoSpec, Strategy
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Try:
         return {
             "number": self.number,
             "action": self.rung.action if self.rung is not None else "first",
+            "reasons": [finding.to_json() for finding in self.rung.findings] if self.rung is not None else [],
             "setting": attrs.asdict(self.setting),
             "started": self.started is not None,
             "diagnosis": self.diagnosis.to_json() if self.diagnosis is not None else None,
@@ -70,9 +72,11 @@ class LadderResult:
 
     Attributes:
         outcome: `started` with speculation, `started_without`, or `stopped`.
-        plan: the plan that runs; None where it stopped.
-        started: the server that runs.
+        plan: the plan that runs, or would without speculation; None where it stopped.
+        started: the server that runs; None where it stopped, or was known to start without speculation.
         tries: every start, in order.
+        cause: why speculation does not start: `does_not_fit` where no utilisation was left, else as the last start that
+            failed; None where it started.
         findings: why each rung was taken, and why it ended.
         next_steps: what a person has to do.
     """
@@ -81,6 +85,7 @@ class LadderResult:
     plan: Plan | None = None
     started: Started | None = None
     tries: tuple[Try, ...] = ()
+    cause: str | None = None
     findings: tuple[Finding, ...] = ()
     next_steps: tuple[Step, ...] = field(factory=tuple)
 
@@ -88,6 +93,7 @@ class LadderResult:
         """Return the JSON form."""
         return {
             "outcome": self.outcome,
+            "cause": self.cause,
             "tries": [one.to_json() for one in self.tries],
             "findings": [finding.to_json() for finding in self.findings],
             "next_steps": [step.to_json() for step in self.next_steps],
@@ -101,8 +107,11 @@ def climb(
     plan: Plan | None = None,
     strategies: Sequence[Strategy] | None = None,
     record: Callable[[Try], None] | None = None,
+    starts_without: bool = False,
 ) -> LadderResult:
     """Start a plan; after each failure try the next rung, until one runs or nothing is left.
+
+    No plan is started twice, but once more for what can pass by itself.
 
     Args:
         situation: what is planned for; its policy bounds the tries (`ladder_tries`).
@@ -110,6 +119,7 @@ def climb(
         plan: the first one; decided from the situation by default.
         strategies: what may be proposed.
         record: gets each try as soon as it is over, so that it can be saved.
+        starts_without: whether the recipe without speculation is known to start; then it is not started once more.
 
     Raises:
         Whatever `start` raises but `StartFailed`.
@@ -120,6 +130,7 @@ def climb(
     findings: list[Finding] = []
     rung: Rung | None = None
     steps: tuple[Step, ...] = ()
+    cause: str | None = None
     while True:
         setting = setting_of(plan, situation)
         one = Try(number=len(tries) + 1, plan=plan, setting=setting, rung=rung)
@@ -139,6 +150,7 @@ def climb(
                 plan=plan,
                 started=one.started,
                 tries=tuple(tries),
+                cause=None if outcome == "started" else cause,
                 findings=tuple(findings),
                 next_steps=steps,
             )
@@ -146,10 +158,20 @@ def climb(
         history.append(Tried(setting=_with_logged(setting, one.diagnosis), diagnosis=one.diagnosis))
         rung = next_rung(situation, history)
         plan, rung = plan_for(rung, situation, plan, history, strategies)
+        if setting.speculates:
+            cause = rung.cause or one.diagnosis.cause
         findings += rung.findings
         steps = rung.next_steps
-        if rung.action == "stop":
-            return LadderResult(outcome="stopped", tries=tuple(tries), findings=tuple(findings), next_steps=steps)
+        known = starts_without and rung.action == "drop_speculation"
+        if rung.action == "stop" or known:
+            return LadderResult(
+                outcome="started_without" if known else "stopped",
+                plan=plan if known else None,
+                tries=tuple(tries),
+                cause=cause if setting.speculates else rung.cause or one.diagnosis.cause,
+                findings=tuple(findings),
+                next_steps=steps,
+            )
 
 
 def _with_logged(setting: Setting, diagnosis: Diagnosis) -> Setting:
@@ -206,7 +228,7 @@ def _other_draft(
     rung: Rung, situation: Situation, plan: Plan, history: Sequence[Tried], strategies: Sequence[Strategy] | None
 ) -> tuple[Plan, Rung]:
     failed = history[-1]
-    memory = failed.diagnosis.cause in MEMORY
+    memory = about_memory(failed.diagnosis)
     attempts = tuple(
         Attempt(
             strategy=one.setting.strategy,
@@ -228,14 +250,28 @@ def _other_draft(
     other = decide(narrowed, strategies=strategies)
     cause = failed.diagnosis.cause
     model = (other.speculative_config or {}).get("model")
-    if other.speculative_config is None or model == failed.setting.model:
+    fitting = _within(other, situation, history) if other.speculative_config is not None else None
+    if fitting is None or model in {one.setting.model for one in history}:
         code = "JSD924" if memory else "JSD930"
         reason = Finding.of(code, cause=cause, remedy=failed.diagnosis.remedy)
         steps = (hand_off(situation),) if memory else failed.diagnosis.next_steps
-        dropped = Rung(action="drop_speculation", findings=(*rung.findings, reason), next_steps=steps)
+        dropped = evolve(rung, action="drop_speculation", findings=(*rung.findings, reason), next_steps=steps)
         return _without(situation, plan), dropped
     said = Finding.of("JSD925", cause=cause, before=failed.setting.model, after=model)
-    return other, evolve(rung, findings=(*rung.findings, said))
+    return fitting, evolve(rung, findings=(*rung.findings, said))
+
+
+def _within(plan: Plan, situation: Situation, history: Sequence[Tried]) -> Plan | None:
+    """Return a plan with a utilisation for which the memory was free at the earlier starts; None where none is left."""
+    setting = setting_of(plan, situation)
+    window, now = window_of(history, setting), setting.utilization
+    if now is None or window.high is None or now < window.high - 1e-9:
+        return plan
+    value = window.between(now, ceiling=now)
+    if value is None:
+        return None
+    flags = {"gpu-memory-utilization": f"{value:.2f}"}
+    return _adjusted(Rung(action="utilization", set_flags=flags), situation, plan)
 
 
 def _bytes_of(situation: Situation, model: str | None) -> int | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import evolve
 
-from jetson_specdec.findings import Finding
+from jetson_specdec.findings import Finding, Step
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +50,7 @@ def refine(
     exit_code: int | None = None,
     breach: MemorySample | None = None,
     policy: Policy | None = None,
+    timeout_s: float | None = None,
 ) -> Diagnosis:
     """Say what the log alone cannot: that we stopped it, or that it answered `/health` and nothing else.
 
@@ -61,6 +62,7 @@ def refine(
         exit_code: how its first process ended by itself.
         breach: the sample that made the watchdog act.
         policy: its floor.
+        timeout_s: how long it was given to become ready.
     """
     from jetson_specdec.logs.causes import causes
 
@@ -81,6 +83,9 @@ def refine(
         cause, stage = "container_runtime", "container"
     elif found.started_ok is not False or cause == "none":
         cause = "start_timeout" if failure.why == "timeout" else "engine_failed"
+    if failure.why == "timeout" and cause == "start_timeout":
+        # Our own patience ended, not the engine's: that is what can be given more of.
+        found = evolve(found, next_steps=(Step.of("start-longer", seconds=timeout_s),))
     if cause == found.cause:
         return evolve(found, started_ok=False, values=values)
     remedy = "drop_speculation" if cause == "first_request_failed" and speculates else causes()[cause]["remedy"]
@@ -96,7 +101,7 @@ def refine(
         speculation_involved=involved,
         values=values,
         findings=(Finding.of(causes()[cause]["code"], **{"cause": cause, **values}),),
-        next_steps=(),
+        next_steps=found.next_steps if cause == "start_timeout" else (Step.of("remedy-" + remedy.replace("_", "-")),),
     )
 
 

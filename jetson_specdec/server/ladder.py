@@ -1,144 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
 """After a start that failed: what to try next. Pure: the same history gives the same rung.
 
-The direction comes from the cause, and some causes ask for *more* utilisation. What has failed stays known: a value is
-only tried between the highest that was too little and the lowest that was too much. Where nothing is left between them
-the drafter becomes smaller, then it goes; the recipe without speculation is the last rung.
+The direction comes from the diagnosis, and some causes ask for *more* utilisation. What has failed stays known: a value
+is only tried between the highest that was too little and the lowest that was too much. Where nothing is left between
+them the drafter becomes smaller, then it goes; the recipe without speculation is the last rung. Nothing is changed that
+the diagnosis does not ask for, and nothing is repeated but what can pass by itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve
 
 from jetson_specdec.findings import Finding, Step
 from jetson_specdec.planning.steps import hand_off
+from jetson_specdec.server.rungs import (
+    MEMORY,
+    TOO_HIGH,
+    TOO_LOW,
+    Rung,
+    Setting,
+    Tried,
+    Window,
+    about_memory,
+    lows,
+    window_of,
+)
 
 if TYPE_CHECKING:
     from jetson_specdec.logs import Diagnosis
     from jetson_specdec.strategies.core import Situation
 
-__all__ = ["TOO_HIGH", "TOO_LOW", "Rung", "Setting", "Tried", "Window", "next_rung", "window_of"]
-
-Action = Literal[
-    "utilization", "max_model_len", "max_num_seqs", "k", "other_draft", "drop_speculation", "retry", "stop"
-]
-
-TOO_HIGH = ("memory_precheck", "oom_load", "oom_warmup", "driver_oom", "host_oom_killed", "watchdog_stopped")
-"""Causes that ask for less utilisation."""
-TOO_LOW = ("kv_cache_none", "kv_cache_too_small")
-"""Causes that ask for more, or for less to hold."""
-MEMORY = (*TOO_HIGH, *TOO_LOW, "does_not_fit", "memory_profiling_race")
+__all__ = ["MEMORY", "TOO_HIGH", "TOO_LOW", "Rung", "Setting", "Tried", "Window", "next_rung", "window_of"]
 
 _BY_HAND = ("upgrade_runtime", "change_image", "predownload", "accept_licence", "free_disk", "free_port")
-_REJECTED = ("fix_quoting", "fix_config", "set_environment", "drop_speculation")
+"""Remedies for a person: nothing that can be tried here makes such a start succeed."""
+_HELD_BY_OTHERS = ("free_memory", "drop_caches")
+"""Remedies outside the recipe that stay worth doing whatever the ladder does instead."""
 SHORTEST_CONTEXT = 1024
 """A shorter context than this is not tried; nobody serves with less. A choice of ours."""
 _DEFAULT_SEQS = 256
 """vLLM's default where nothing else is said (0.32 `config/scheduler.py`; large-memory GPUs start higher)."""
-
-
-@frozen(kw_only=True)
-class Setting:
-    """What a start was tried with; None where it is not known or not set.
-
-    Attributes:
-        strategy: the plan's outcome (`none` without speculation).
-        model: the drafter.
-        k: drafted tokens.
-        utilization: `--gpu-memory-utilization` in force.
-        max_model_len, max_num_seqs: the limits in force.
-    """
-
-    strategy: str
-    model: str | None = None
-    k: int | None = None
-    utilization: float | None = None
-    max_model_len: int | None = None
-    max_num_seqs: int | None = None
-
-    @property
-    def speculates(self) -> bool:
-        """Whether anything drafts."""
-        return self.strategy not in ("none", "refuse")
-
-    def same_load(self, other: Setting) -> bool:
-        """Whether both need the same memory, whatever they may take."""
-        return (self.model, self.k, self.max_model_len, self.max_num_seqs) == (
-            other.model,
-            other.k,
-            other.max_model_len,
-            other.max_num_seqs,
-        )
-
-
-@frozen(kw_only=True)
-class Tried:
-    """A start that failed: with what, and why."""
-
-    setting: Setting
-    diagnosis: Diagnosis
-
-
-@frozen(kw_only=True)
-class Window:
-    """The utilisations that are left to try, both ends excluded; None where an end is not known."""
-
-    low: float | None = None
-    high: float | None = None
-
-    def between(self, wanted: float, *, ceiling: float) -> float | None:
-        """Return the value in hundredths nearest to the one wanted that is left, or None where none is."""
-        low = 0 if self.low is None else _hundredths(self.low)
-        high = _hundredths(ceiling) + 1 if self.high is None else min(_hundredths(self.high), _hundredths(ceiling) + 1)
-        if high - low < 2:
-            return None
-        at = _hundredths(wanted)
-        if not low < at < high:
-            at = (low + high) // 2
-        return min(max(at, low + 1), high - 1) / 100
-
-
-@frozen(kw_only=True)
-class Rung:
-    """What to try next.
-
-    Attributes:
-        action: which kind of change; `stop` ends the ladder.
-        set_flags: flag (dashes) → its new value.
-        k: the new number of drafted tokens.
-        findings: why; the first one says what is changed.
-        next_steps: what a person has to do, where the ladder ends or speculation goes.
-    """
-
-    action: Action
-    set_flags: Mapping[str, str] = field(factory=dict)
-    k: int | None = None
-    findings: tuple[Finding, ...] = ()
-    next_steps: tuple[Step, ...] = ()
-
-
-def window_of(history: Sequence[Tried], setting: Setting) -> Window:
-    """Return which utilisations are left for a setting after the starts that failed.
-
-    A start that found too little free memory bounds every later one; other failures only those with the same load.
-    """
-    lows = [
-        one.setting.utilization
-        for one in history
-        if one.diagnosis.cause in TOO_LOW and one.setting.utilization is not None and one.setting.same_load(setting)
-    ]
-    highs = [
-        one.setting.utilization
-        for one in history
-        if one.diagnosis.cause in TOO_HIGH
-        and one.setting.utilization is not None
-        and (one.diagnosis.cause == "memory_precheck" or one.setting.same_load(setting))
-    ]
-    return Window(low=max(lows, default=None), high=min(highs, default=None))
 
 
 def next_rung(situation: Situation, history: Sequence[Tried], diagnosis: Diagnosis | None = None) -> Rung:
@@ -166,41 +71,53 @@ class _Climber:
         self.window = window_of(history, self.setting)
 
     def next(self) -> Rung:
-        policy = self.situation.policy
-        if len(self.history) >= policy.ladder_tries:
+        tries, remedy = self.situation.policy.ladder_tries, self.found.remedy
+        if len(self.history) >= tries:
             return self.stop(Finding.of("JSD928", tries=len(self.history)))
+        if remedy == "retry":
+            return self.again()
+        if remedy in _BY_HAND:
+            return self.by_hand()
+        if about_memory(self.found):
+            return self.memory()
+        if remedy == "reduce_k":
+            return self.less_k() or self.without()
+        if remedy in ("smaller_draft", "other_draft"):
+            return self.smaller()
+        if self.setting.speculates and self.found.speculation_involved is False:
+            return self.stop(Finding.of("JSD933", cause=self.found.cause, remedy=remedy))
+        return self.without() if self.setting.speculates else self.stop(Finding.of("JSD929", cause=self.found.cause))
+
+    def again(self) -> Rung:
+        """Repeat a start once for what can pass by itself."""
+        same = [one for one in self.history if one.setting == self.setting and one.diagnosis.remedy == "retry"]
+        if len(same) > 1:
+            return self.stop(Finding.of("JSD934", cause=self.found.cause))
+        return Rung(action="retry", findings=(Finding.of("JSD932", cause=self.found.cause),))
+
+    def by_hand(self) -> Rung:
+        """End the ladder: what is to be done is for a person."""
+        return self.stop(Finding.of("JSD927", cause=self.found.cause, remedy=self.found.remedy))
+
+    def memory(self) -> Rung:
+        """Go in the direction that a lack of memory asks for."""
         remedy, cause = self.found.remedy, self.found.cause
-        if remedy in ("drop_caches", "retry", "none") and self._again():
-            return Rung(action="retry", findings=())
-        if cause == "memory_precheck" or remedy in ("lower_utilization", "free_memory", "drop_caches"):
+        if remedy == "lower_utilization" or (remedy == "drop_caches" and self._feasible() is not None):
             return self.lower()
         if remedy == "raise_utilization":
             return self.higher()
         if remedy == "reduce_max_model_len":
-            return self.shorter() or self.smaller()
+            return self.give_back() or self.shorter() or self.smaller()
         if remedy == "reduce_max_num_seqs":
             return self.fewer() or self.lower()
         if remedy == "reduce_k":
             return self.less_k() or self.smaller()
-        if remedy in ("smaller_draft", "other_draft"):
+        if remedy in ("smaller_draft", "other_draft", "drop_speculation"):
             return self.smaller()
-        if cause in TOO_HIGH:
-            return self.lower()
-        if cause in TOO_LOW:
-            return self.higher()
-        if remedy in _BY_HAND:
-            return self.stop(Finding.of("JSD927", cause=cause, remedy=remedy))
-        if self.setting.speculates and (remedy in _REJECTED or self.found.speculation_involved is not False):
-            return self.without()
-        if not self.setting.speculates:
-            return self.stop(Finding.of("JSD929", cause=cause))
-        return self.stop(Finding.of("JSD927", cause=cause, remedy=remedy))
-
-    def _again(self) -> bool:
-        """Whether the same start may simply be repeated: once for what can pass by itself."""
-        passing = self.found.remedy in ("drop_caches", "retry")
-        before = [one for one in self.history[:-1] if one.setting == self.setting]
-        return passing and not any(one.diagnosis.cause == self.found.cause for one in before)
+        if remedy in _HELD_BY_OTHERS and (cause == "memory_precheck" or self.found.speculation_involved is False):
+            # What others hold does not become free by serving less.
+            return self.by_hand()
+        return self.smaller()
 
     # --- utilisation --------------------------------------------------------------------------------------------------
 
@@ -209,24 +126,40 @@ class _Climber:
         now = self.setting.utilization
         if now is None:
             return self.smaller()
-        wanted = now - self.situation.policy.utilization_step
-        feasible = self.values.get("feasible_utilization")
-        if isinstance(feasible, (int, float)) and 0 < feasible < now:
-            wanted = feasible
-        return self.to(wanted)
+        feasible = self._feasible()
+        return self.to(now - self.situation.policy.utilization_step if feasible is None else feasible)
+
+    def _feasible(self) -> float | None:
+        """Return the utilisation for which the memory was free, where the engine said so."""
+        now, feasible = self.setting.utilization, self.values.get("feasible_utilization")
+        if now is None or not isinstance(feasible, (int, float)) or not 0 < feasible < now:
+            return None
+        return float(feasible)
 
     def higher(self) -> Rung:
         """Take more of the memory, as much as the message says is missing."""
         now = self.setting.utilization
         if now is None:
-            return self.shorter() or self.smaller()
+            return self.smaller()
+        return self.to(now + (self._missing() or self.situation.policy.utilization_step))
+
+    def give_back(self) -> Rung | None:
+        """Take back a part of our own memory step, where that is enough for the context that the recipe serves."""
+        now, missing = self.setting.utilization, self._missing()
+        own = _written(self.situation)
+        if now is None or missing is None or own is None:
+            return None
+        wanted = round(now + missing, 2)
+        left = self.window.between(wanted, ceiling=self.ceiling())
+        return self.to(wanted) if wanted <= own + 1e-9 and left == wanted else None
+
+    def _missing(self) -> float | None:
+        """Return how much utilisation is missing for the cache, in hundredths; one more, as messages round."""
         missing = _difference(self.values.get("kv_needed_gib"), self.values.get("kv_available_gib"))
         total = self.values.get("total_gib") or self._total_gib()
-        step = self.situation.policy.utilization_step
-        if missing is not None and total:
-            # One hundredth more than is missing: the message rounds its sizes.
-            step = math.ceil(missing / total * 100 - 1e-9) / 100 + 0.01
-        return self.to(now + step)
+        if missing is None or not total:
+            return None
+        return math.ceil(missing / total * 100 - 1e-9) / 100 + 0.01
 
     def to(self, wanted: float) -> Rung:
         """Go to the value nearest to the one wanted that is left; where none is, say so and make something smaller."""
@@ -235,8 +168,9 @@ class _Climber:
         low, high = self.window.low, self.window.high
         if value is None:
             empty = Finding.of("JSD926", low=low, high=high if high is not None else self.ceiling())
-            rung = self.shorter() or self.smaller()
-            return evolve(rung, findings=(empty, *rung.findings))
+            nothing = Finding.of("JSD929", cause="does_not_fit")
+            rung = self.shorter_at_best() or (self.smaller() if self.setting.speculates else self.stop(nothing))
+            return evolve(rung, cause="does_not_fit", findings=(empty, *rung.findings))
         return Rung(
             action="utilization",
             set_flags={"gpu-memory-utilization": f"{value:.2f}"},
@@ -267,6 +201,18 @@ class _Climber:
             set_flags={"max-model-len": str(after)},
             findings=(Finding.of("JSD921", cause=self.found.cause, before=before, after=after),),
         )
+
+    def shorter_at_best(self) -> Rung | None:
+        """Serve the context that fits at the highest value that was not too much, where the context was too long."""
+        known = lows(self.history, self.setting)
+        best = max(known, key=lambda one: one.setting.utilization or 0.0, default=None)
+        if best is None or best.diagnosis.cause != "kv_cache_too_small":
+            return None
+        there = _Climber(self.situation, (best,)).shorter()
+        if there is None or best.setting.utilization == self.setting.utilization:
+            return there
+        value = f"{best.setting.utilization:.2f}"
+        return evolve(there, set_flags={"gpu-memory-utilization": value, **there.set_flags})
 
     def fewer(self) -> Rung | None:
         """Serve fewer sequences at once: half as many."""
@@ -303,25 +249,43 @@ class _Climber:
 
     def without(self) -> Rung:
         """Serve without speculation."""
-        steps = (hand_off(self.situation),) if self.found.cause in MEMORY else self.found.next_steps
-        return Rung(
-            action="drop_speculation",
-            findings=(Finding.of("JSD924", cause=self.found.cause),)
-            if self.found.cause in MEMORY
-            else (Finding.of("JSD930", cause=self.found.cause, remedy=self.found.remedy),),
-            next_steps=steps,
-        )
+        memory, cause = about_memory(self.found), self.found.cause
+        if memory:
+            steps = _once((hand_off(self.situation), *self._beside()))
+            why = Finding.of("JSD924", cause=cause)
+        else:
+            steps, why = self.found.next_steps, Finding.of("JSD930", cause=cause, remedy=self.found.remedy)
+        return Rung(action="drop_speculation", findings=(why,), next_steps=steps)
 
     def stop(self, why: Finding) -> Rung:
         """End the ladder."""
-        steps = list(self.found.next_steps)
-        if self.found.cause in MEMORY:
-            steps.append(hand_off(self.situation))
-        return Rung(action="stop", findings=(why,), next_steps=tuple(steps))
+        steps = [*self.found.next_steps]
+        if about_memory(self.found) and self.found.remedy != "retry":
+            steps += [hand_off(self.situation), *self._beside()]
+        return Rung(action="stop", findings=(why,), next_steps=_once(steps))
+
+    def _beside(self) -> tuple[Step, ...]:
+        """Return what earlier starts said is to be done outside the recipe; it stays true."""
+        told = [one.diagnosis for one in self.history if one.diagnosis.remedy in _HELD_BY_OTHERS]
+        return _once(step for found in told for step in found.next_steps[:1])
 
 
-def _hundredths(value: float) -> int:
-    return round(value * 100)
+def _once(steps: Iterable[Step]) -> tuple[Step, ...]:
+    found: list[Step] = []
+    for step in steps:
+        if step not in found:
+            found.append(step)
+    return tuple(found)
+
+
+def _written(situation: Situation) -> float | None:
+    """Return the utilisation that the recipe itself serves with, its release's default included."""
+    from jetson_specdec.planning.memory_step import default_of
+
+    reading = situation.flags.utilization
+    if reading.state == "absent":
+        return default_of(situation)[0]
+    return None if reading.value is None else float(reading.value)
 
 
 def _whole(value: Any) -> int | None:

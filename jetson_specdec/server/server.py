@@ -330,6 +330,7 @@ class Server:
             exit_code=code,
             breach=self._watchdog.breach if self._watchdog is not None else None,
             policy=self._policy,
+            timeout_s=self._start_timeout_s,
         )
         diagnosis = evolve(diagnosis, findings=(*diagnosis.findings, *others))
         return StartFailed(

@@ -9,13 +9,24 @@ from jetson_specdec.host import RecordedHost
 from jetson_specdec.lazy import lazy
 
 if TYPE_CHECKING:
+    from jetson_specdec.testing.fake_failure import FakeStartFailed, start_failures
     from jetson_specdec.testing.fake_vllm import FakeVllm
     from jetson_specdec.testing.truth import Fault, Memory, Truth
     from jetson_specdec.testing.virtual_time import VirtualTimeLoop
 
-__all__ = ["FakeVllm", "Fault", "Memory", "RecordedHost", "Truth", "VirtualTimeLoop"]
+__all__ = [
+    "FakeStartFailed",
+    "FakeVllm",
+    "Fault",
+    "Memory",
+    "RecordedHost",
+    "Truth",
+    "VirtualTimeLoop",
+    "start_failures",
+]
 
 _HOMES = {
+    "fake_failure": ("FakeStartFailed", "start_failures"),
     "fake_vllm": ("FakeVllm",),
     "truth": ("Fault", "Memory", "Truth"),
     "virtual_time": ("VirtualTimeLoop",),

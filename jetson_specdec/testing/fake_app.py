@@ -6,13 +6,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from attrs import Factory, define, field, frozen
 
 from jetson_specdec.testing.fake_engine import FakeEngine, schedule_of, words_of
-from jetson_specdec.testing.fake_log import FakeLog
+from jetson_specdec.testing.fake_log import VERSION, FakeLog
 from jetson_specdec.testing.fake_metrics import metrics_text
 from jetson_specdec.testing.truth import Fault, Truth
 
@@ -30,9 +30,11 @@ class Dropped(Exception):  # noqa: N818
 class Settings:
     """What `vllm serve` was told, as far as the fake cares."""
 
+    version: str = VERSION
     model: str = "fake/model"
     served_model_name: str | None = None
     speculative_config: Mapping[str, Any] | None = None
+    tensor_parallel_size: int = 1
     max_model_len: int = 8192
     max_num_seqs: int = 256
     gpu_memory_utilization: float = 0.92
@@ -105,6 +107,7 @@ class FakeApp:
         faults: number of a generation request, counted from 0 → what goes wrong with it.
         log: where lines go.
         time_scale: real seconds a simulated second takes.
+        dying: writes into the log why the engine dies, where a fault lets it.
     """
 
     def __init__(
@@ -115,10 +118,12 @@ class FakeApp:
         faults: Mapping[int, Fault] | None = None,
         log: FakeLog | None = None,
         time_scale: float = 1.0,
+        dying: Callable[[], None] | None = None,
     ) -> None:
         self.settings = settings
         self.faults = dict(faults or {})
         self.log = log or FakeLog()
+        self._dying = dying or self.log.engine_died
         k, schedule = schedule_of(settings.speculative_config)
         self.engine = FakeEngine(
             truth,
@@ -150,7 +155,7 @@ class FakeApp:
         if path in ("/health", "/ping"):
             return Reply(503 if self.dead else 200, b"", "text/plain")
         if path == "/version":
-            return _json({"version": "0.32.0"})
+            return _json({"version": self.settings.version})
         if path == "/metrics":
             return Reply(200, metrics_text(self).encode(), "text/plain; version=1.0.0; charset=utf-8")
         if path == "/v1/models":
@@ -190,7 +195,7 @@ class FakeApp:
         fault = self.faults.get(number)
         if fault is not None and fault.kind == "engine_dead":
             self.dead = True
-            self.log.engine_died()
+            self._dying()
             return _error(500, fault.message, "InternalServerError")
         if self.dead:
             return _error(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`vllm serve` arguments for a fake server: read as vLLM reads them, refused as it refuses them."""
+"""`vllm serve` arguments for a fake server: read as vLLM reads them, refused as its argparse refuses them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import Any
 
 from jetson_specdec.errors import SpecdecError
 from jetson_specdec.testing.fake_app import Settings
+from jetson_specdec.testing.fake_log import VERSION
 
-__all__ = ["VERSION", "ArgumentFailure", "read_arguments"]
-
-VERSION = "0.32.0"
-"""The release whose flags are taken."""
+__all__ = ["ArgumentFailure", "read_arguments"]
 
 
 class ArgumentFailure(SpecdecError):  # noqa: N818 - vLLM's refusal, not ours
@@ -50,6 +48,7 @@ _TAKEN: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "--api-key": ("api_key", str),
     "--host": ("host", str),
     "--port": ("port", int),
+    "--tensor-parallel-size": ("tensor_parallel_size", int),
     "--per-request-spec-decode-metrics": ("per_request_spec_decode_metrics", str),
     "--ssl-certfile": ("ssl_certfile", str),
     "--ssl-keyfile": ("ssl_keyfile", str),
@@ -62,7 +61,7 @@ def read_arguments(words: Sequence[str], **defaults: Any) -> Settings:
 
     Args:
         words: arguments; a flag the fake has no use for is checked for existence and its value skipped.
-        **defaults: fields of `Settings` that the arguments may override.
+        **defaults: fields of `Settings` that the arguments may override; `version` decides which flags there are.
 
     Raises:
         ArgumentFailure: vLLM would not accept them; `printed` is how it says so.
@@ -70,7 +69,7 @@ def read_arguments(words: Sequence[str], **defaults: Any) -> Settings:
     from jetson_specdec.engine.flags import flag_table
     from jetson_specdec.engine.release import release_from_version
 
-    table, release = flag_table(), release_from_version(VERSION)
+    table, release = flag_table(), release_from_version(defaults.get("version", VERSION))
     values: dict[str, Any] = dict(defaults)
     shown: dict[str, Any] = {}
     spec: dict[str, Any] = {}
@@ -83,7 +82,7 @@ def read_arguments(words: Sequence[str], **defaults: Any) -> Settings:
         if match.kind == "positional":
             positionals.append(word)
             continue
-        if not match.known or match.kind == "retired" or match.name is None:
+        if not match.known or match.kind == "retired" or match.accepted is False or match.name is None:
             unknown.append(word)
             continue
         value = match.value
@@ -105,9 +104,6 @@ def read_arguments(words: Sequence[str], **defaults: Any) -> Settings:
         values["model"] = shown["model"] = positionals[0]
     if spec:
         values["speculative_config"] = shown["speculative_config"] = spec
-    config = values.get("speculative_config")
-    if config is not None and not isinstance(config, dict):
-        raise _refused(f"argument --speculative-config/-sc: {config!r} is not an object")
     return Settings(**values, non_default=shown)
 
 
@@ -139,7 +135,8 @@ def _take(
         try:
             values[field] = convert(value)
         except ValueError:
-            raise _refused(f"argument {name}: invalid value: {value!r}") from None
+            kind = getattr(convert, "__name__", "value").strip("_")
+            raise _refused(f"argument {name}: invalid {kind} value: {value!r}") from None
         if field != "api_key":
             shown[field] = values[field]
 

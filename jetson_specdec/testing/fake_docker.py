@@ -4,6 +4,9 @@
 It knows `run`, `ps`, `inspect`, `stop`, `kill`, `rm`, `rename`, `start`, `logs`, and of `compose`: `up`, `stop`,
 `kill`, `rm`, `ps`.
 
+The description of the fake server (`JETSON_SPECDEC_FAKE`) reaches the container, with the release of the image's tag;
+failures that are docker's own (`image_missing`, `container_name_taken`, `port_in_use`, …) happen here.
+
 Messages and exit codes are those of the Docker CLI 28 where a caller depends on them (125 for what the daemon refuses;
 `the input device is not a TTY`).
 """
@@ -15,15 +18,17 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from jetson_specdec.testing.fake_daemon import ask, follow
 
 __all__ = ["main"]
 
 _OWN_ENTRYPOINT = ("vllm/vllm-openai",)
+FAKE: Final = "JETSON_SPECDEC_FAKE"
+"""As in `fake_vllm`, which takes longer to import than a client of docker may."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,21 +110,19 @@ def _run(words: list[str]) -> int:
     if not rest:
         return _fail("docker: 'docker run' requires at least 1 argument", 125)
     image, command = rest[0], rest[1:]
-    if image.startswith("missing/"):
-        return _fail(
-            f"docker: Error response from daemon: pull access denied for {image}, repository does not exist "
-            "or may require 'docker login'",
-            125,
-        )
+    told, version = _told(image)
+    ports = [text for name, text in options if name in ("-p", "--publish") and text]
+    refusal = _refusal(told, image, value.get("--name") or "eager_fermi", ports, command)
+    if refusal is not None:
+        return _refuse(*refusal)
     entry = value.get("--entrypoint")
     front = ["vllm", "serve"] if entry is None and image.startswith(_OWN_ENTRYPOINT) else ([entry] if entry else [])
-    env: dict[str, str] = {}
+    env = _description(told, version)
     for name, text in options:
         if name in ("-e", "--env") and text is not None:
             key, equals, content = text.partition("=")
             if equals or key in os.environ:
                 env[key] = content if equals else os.environ[key]
-    ports = [text for name, text in options if name in ("-p", "--publish") and text]
     labels = dict(text.partition("=")[::2] for name, text in options if name in ("-l", "--label") and text)
     shown = ask(
         do="run",
@@ -133,13 +136,49 @@ def _run(words: list[str]) -> int:
         remove="--rm" in names,
     )
     if "error" in shown:
-        return _fail(
-            f"docker: Error response from daemon: {shown['error']}\n\nRun 'docker run --help' for more information", 125
-        )
+        return _refuse(shown["error"])
     if names & {"-d", "--detach"}:
         _say(shown["id"])
         return 0
     return _attached(shown)
+
+
+def _refuse(reason: str, code: int = 125) -> int:
+    from jetson_specdec.testing.fake_failure import refused_by_docker
+
+    return _fail(refused_by_docker(reason), code)
+
+
+def _told(image: str) -> tuple[dict[str, Any], str | None]:
+    """Return how the fake server is described here, and the release an image's tag names."""
+    text = os.environ.get(FAKE) or "{}"
+    told = json.loads(Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text)
+    tag = re.search(r":v?(\d+\.\d+\.\d+)$", image) if image.startswith(_OWN_ENTRYPOINT) else None
+    return told, tag[1] if tag is not None else None
+
+
+def _description(told: Mapping[str, Any], version: str | None) -> dict[str, str]:
+    """Return the environment by which the description reaches the container."""
+    known = {**({"version": version} if version is not None else {}), **told}
+    return {FAKE: json.dumps(known)} if told else {}
+
+
+def _refusal(
+    told: Mapping[str, Any], image: str, container: str, ports: Sequence[str], words: Sequence[str]
+) -> tuple[str, int] | None:
+    """Return with which words and exit code docker itself refuses, or None."""
+    if image.startswith("missing/"):
+        return f"pull access denied for {image}, repository does not exist or may require 'docker login'", 125
+    if "start_failure" not in told:
+        return None
+    from jetson_specdec.testing.fake_failure import start_failure, strikes
+
+    failure = start_failure(told["start_failure"], docker=True) if strikes(told.get("fails_when"), words) else None
+    if failure is None or failure.frame != "docker" or failure.exit_code is None:
+        return None
+    outer = ports[0].partition("/")[0].split(":")[-2] if ports and ":" in ports[0] else "8000"
+    words = failure.filled({"image": image, "container": container, "port": outer})["lines"]
+    return words[0], failure.exit_code
 
 
 def _attached(shown: dict[str, Any]) -> int:
@@ -305,6 +344,11 @@ def _up(body: dict[str, Any], container: str, project: str, service: str, *, det
     given = body.get("environment") or {}
     env = dict(item.partition("=")[::2] for item in given) if isinstance(given, list) else dict(given)
     ports = [str(port) for port in body.get("ports") or []]
+    told, version = _told(image)
+    refusal = _refusal(told, image, container, ports, words)
+    if refusal is not None:
+        return _fail(f"Error response from daemon: {refusal[0]}")
+    env = {**_description(told, version), **env}
     shown = ask(
         do="run",
         name=container,

@@ -2,7 +2,8 @@
 """Stand-ins for `systemctl` and `journalctl`, on `fake_daemon`: units with drop-ins, `Restart=`, and their output.
 
 Units lie in `DIR/units`, drop-ins in `DIR/run/NAME.service.d` (where the real ones lie below `/run/systemd/system`).
-Known settings: `ExecStart`, `Environment`, `WorkingDirectory`, `Restart`.
+Known settings: `ExecStart`, `Environment`, `WorkingDirectory`, `Restart`. The description of the fake server
+(`JETSON_SPECDEC_FAKE`) reaches the unit.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from jetson_specdec.testing.fake_daemon import ENVIRONMENT, ask, follow
 
 __all__ = ["journalctl", "main", "systemctl"]
 
+FAKE = "JETSON_SPECDEC_FAKE"
 _RESTART = {"always": "always", "on-failure": "on-failure", "on-abnormal": "on-failure"}
 
 
@@ -77,7 +79,7 @@ def _start(name: str) -> int:
     if ask(do="show", name=name).get("running"):
         return 0
     ask(do="rm", name=name, force=True)
-    env: dict[str, str] = {}
+    env = {FAKE: os.environ[FAKE]} if FAKE in os.environ else {}
     for line in settings.get("Environment", []):
         env.update(dict(word.partition("=")[::2] for word in shlex.split(line)))
     ask(

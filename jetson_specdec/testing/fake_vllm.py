@@ -12,13 +12,17 @@ unchanged:
 ```console
 $ JETSON_SPECDEC_FAKE='{"step_ms": 10}' python -m jetson_specdec.testing.fake_vllm serve MODEL --port 8000
 ```
+
+A start can fail: because vLLM would refuse what it was given, because a `Memory` does not suffice, or because it was
+told to (`start_failure`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +31,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from jetson_specdec.errors import SpecdecError
 from jetson_specdec.testing.fake_app import FakeApp, Settings
+from jetson_specdec.testing.fake_failure import AFTER, FakeStartFailed, StartFailure, start_failure
 from jetson_specdec.testing.fake_log import FakeLog, memory_failure
 from jetson_specdec.testing.fake_server import FakeServer
 from jetson_specdec.testing.truth import Fault, Memory, Truth
@@ -39,9 +43,15 @@ if TYPE_CHECKING:
 __all__ = ["ENVIRONMENT", "FakeVllm", "main"]
 
 ENVIRONMENT = "JETSON_SPECDEC_FAKE"
-"""Variable with the JSON that describes a fake on the command line: fields of `Truth`, `memory` with those of
-`Memory`, `faults` (request number → fields of `Fault`), `time_scale`, `startup_s`, `start_log` (file whose lines are
-printed instead of starting) with `exit_code`."""
+"""Variable with the JSON that describes a fake on the command line: fields of `Truth`, and
+
+- `version`: the vLLM release it stands for;
+- `memory`: fields of `Memory`; `faults`: request number → fields of `Fault`;
+- `time_scale`; `startup_s`: how long it loads;
+- `start_failure`: a cause, or `cause:variant`; `fails_when`: `speculating` or `plain`, where not always;
+- `kernel_log`: file to which it adds what the kernel would say; `meminfo`: file it keeps like `/proc/meminfo`;
+- `start_log`: file whose lines are printed instead of starting, with `exit_code`.
+"""
 
 
 class FakeVllm:
@@ -52,13 +62,17 @@ class FakeVllm:
         truth: how fast it is and how much it accepts.
         faults: number of a generation request, counted from 0 → what goes wrong with it.
         memory: what a start can run out of; None: it always fits.
+        start_failure: how its start fails: a cause, `cause:variant` (`start_failures()` lists them), or a value. A way
+            in which only a drafter can fail lets a server without speculation start.
         time_scale: real seconds a simulated second takes; 0.1 makes everything ten times faster than `truth` says.
         write: receives each log line.
-        **settings: fields of `Settings` (`model`, `speculative_config`, `api_key`, `port`, …) as defaults below
-            `serve_args`.
+        **settings: fields of `Settings` (`version`, `model`, `speculative_config`, `api_key`, `port`, …) as defaults
+            below `serve_args`.
 
     Raises:
-        SpecdecError: the arguments are such as vLLM refuses; entering it raises the same for a start that fails.
+        ArgumentFailure: vLLM's argparse refuses the arguments; entering it raises `FakeStartFailed` for a start that
+            fails later.
+        OptionError: there is no such start failure.
     """
 
     def __init__(
@@ -68,6 +82,7 @@ class FakeVllm:
         truth: Truth | None = None,
         faults: Mapping[int, Fault] | None = None,
         memory: Memory | None = None,
+        start_failure: str | StartFailure | None = None,
         time_scale: float = 1.0,
         write: Callable[[str], None] | None = None,
         **settings: Any,
@@ -79,17 +94,59 @@ class FakeVllm:
         else:
             self.settings = Settings(**settings)
         self.truth = truth or Truth()
-        self.log = FakeLog(write, pid=os.getpid())
-        self._faults = faults
+        self.log = FakeLog(write, pid=os.getpid(), version=self.settings.version)
+        self._faults = dict(faults or {})
         self._memory = memory
         self._time_scale = time_scale
+        self.failure = self._given() or self._told(start_failure)
+        if self.failure is not None and self.failure.after == "started":
+            self._faults[0] = Fault("engine_dead")
         self.app = self._new_app()
         self._server: FakeServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
+    def _given(self) -> StartFailure | None:
+        """Return how vLLM refuses what was given; keep what it reads of it."""
+        settings = self.settings
+        config = settings.speculative_config
+        if config is None and 0 < settings.gpu_memory_utilization <= 1 and settings.max_num_seqs > 0:
+            return None
+        from jetson_specdec.testing.fake_config import accepted_config, refused
+
+        found = refused(
+            config,
+            version=settings.version,
+            utilization=settings.gpu_memory_utilization,
+            max_num_seqs=settings.max_num_seqs,
+            tensor_parallel_size=settings.tensor_parallel_size,
+        )
+        read = None if found is not None else accepted_config(config, settings.version)
+        self.settings = attrs.evolve(settings, speculative_config=read)
+        return found
+
+    def _told(self, failure: str | StartFailure | None) -> StartFailure | None:
+        """Return how the start is to fail; what only a drafter can do wrong needs one."""
+        told = start_failure(failure, version=self.settings.version) if isinstance(failure, str) else failure
+        if told is None or (told.speculation and self.settings.speculative_config is None):
+            return None
+        return told
+
     def _new_app(self) -> FakeApp:
-        return FakeApp(self.settings, self.truth, faults=self._faults, log=self.log, time_scale=self._time_scale)
+        return FakeApp(
+            self.settings,
+            self.truth,
+            faults=self._faults,
+            log=self.log,
+            time_scale=self._time_scale,
+            dying=self._die,
+        )
+
+    def _die(self) -> None:
+        if self.failure is not None and self.failure.after == "started":
+            self.failure.write(self.log, self._figures())
+        else:
+            self.log.engine_died()
 
     @property
     def model(self) -> str:
@@ -137,42 +194,128 @@ class FakeVllm:
         self.app = self._new_app()
         return InProcess(self.app)
 
-    def prepare(self) -> None:
-        """Write the log of a start, up to where the engine is loaded.
+    def prepare(self, loading: Callable[[], None] = lambda: None) -> None:
+        """Write the log of a start, up to where it fails or the weights are being loaded.
+
+        Args:
+            loading: called when loading begins; may wait.
 
         Raises:
-            SpecdecError: the memory does not suffice; the log says what vLLM would have said.
+            FakeStartFailed: it fails; the log says what vLLM would have said.
         """
-        settings = self.settings
-        self.log.opening(settings.model, settings.non_default, settings.speculative_config)
-        _, failure = self._account()
-        if failure is not None and self._memory is not None:
-            self.log.failed(*failure)
-            raise SpecdecError("JSE681", reason=failure[1])
+        failure = self.failure
+        if failure is None and self._memory is not None and (short := self._account()[1]) is not None:
+            failure = attrs.evolve(self._found(f"{short[0]}:{short[1]}"), figures=short[2])
+        if failure is not None and failure.again:
+            self._first_of_two()
+        utilization = self._lower() if failure is not None and failure.again else None
+        self._until("load" if failure is None else failure.after, loading, utilization)
+        if failure is not None and failure.after != "started":
+            failure.write(self.log, self._figures())
+            raise FakeStartFailed(failure)
+
+    def _until(self, last: str, loading: Callable[[], None], utilization: float | None = None) -> None:
+        settings, log = self.settings, self.log
+        given = dict(settings.non_default)
+        if utilization is not None:
+            given["gpu_memory_utilization"] = utilization
+        stages: tuple[tuple[str, Callable[[], None]], ...] = (
+            ("arguments", lambda: log.arguments(settings.model, given)),
+            ("config", lambda: log.engine(settings.model, settings.speculative_config)),
+            ("load", lambda: log.loading(settings.model)),
+            *self._rest(),
+        )
+        if last == "started":
+            last = "load"
+        for stage, write in stages:
+            if AFTER.index(stage) <= AFTER.index(last):
+                write()
+                if stage == "load":
+                    loading()
+
+    def _rest(self) -> tuple[tuple[str, Callable[[], None]], ...]:
+        """Return the stages behind loading, and what each writes."""
+        memory, log, kv = self._memory or Memory(), self.log, self._kv_gib()
+        weights = memory.model_gib + (memory.draft_gib if self._drafts else 0.0)
+        tokens = int(kv * 2**30 / memory.kv_bytes_per_token)
+        return (
+            *((("draft", log.drafting),) if self._drafts else ()),
+            ("loaded", lambda: log.weights(weights)),
+            ("kv_cache", lambda: log.kv_cache(kv)),
+            ("warmup", lambda: log.kv_tokens(tokens, self.settings.max_model_len)),
+        )
+
+    def _first_of_two(self) -> None:
+        """Write the start that a script lets follow by another one."""
+        self._until("config", lambda: None)
+        free = (self._memory or Memory()).total_gib * self._lower()
+        figures = {"free_gib": f"{free:.2f}"}
+        attrs.evolve(self._found("memory_precheck"), figures=figures).write(self.log, self._figures())
+
+    def _lower(self) -> float:
+        return math.floor(self.settings.gpu_memory_utilization * 100 - 2 + 1e-9) / 100
+
+    def _found(self, name: str) -> StartFailure:
+        found = start_failure(name, version=self.settings.version)
+        assert found is not None
+        return found
 
     def announce(self, port: int) -> None:
         """Write the rest of the start, with the port that is open."""
-        kv_gib, _ = self._account()
-        self.log.loaded(
-            self._memory or Memory(),
-            draft=self._drafts,
-            kv_gib=kv_gib if self._memory is not None else max(kv_gib, 8.0),
-            max_model_len=self.settings.max_model_len,
-            host=self.settings.host,
-            port=port,
-        )
+        for _, write in self._rest():
+            write()
+        self.log.up(self.settings.host, port)
 
     @property
     def _drafts(self) -> bool:
         return bool((self.settings.speculative_config or {}).get("model"))
 
-    def _account(self) -> tuple[float, tuple[str, str] | None]:
+    def _account(self) -> tuple[float, tuple[str, str, Mapping[str, Any]] | None]:
         return memory_failure(
             self._memory or Memory(),
             utilization=self.settings.gpu_memory_utilization,
             draft=self._drafts,
             max_model_len=self.settings.max_model_len,
         )
+
+    def _kv_gib(self) -> float:
+        left, settings = self._account()[0], self.settings
+        memory = self._memory or Memory()
+        if self.failure is not None and self.failure.cause == "kv_cache_too_small":
+            # Half of what one request needs, where it was told to run short.
+            return settings.max_model_len * memory.kv_bytes_per_token / 2**31
+        return left if self._memory is not None else max(left, 8.0)
+
+    def _figures(self) -> dict[str, Any]:
+        """Return what the texts of failures are filled in with."""
+        settings, memory = self.settings, self._memory or Memory()
+        config = settings.speculative_config or {}
+        requested = memory.total_gib * settings.gpu_memory_utilization
+        kv = self._kv_gib()
+        given = settings.non_default.get("speculative_config")
+        return {
+            "model": settings.model,
+            "draft": config.get("model"),
+            "method": config.get("method"),
+            "k": config.get("num_speculative_tokens"),
+            "config": json.dumps(given),
+            "unquoted": json.dumps(given).replace('"', ""),
+            "utilization": f"{settings.gpu_memory_utilization:g}",
+            "total_gib": f"{memory.total_gib:.2f}",
+            "free_gib": f"{memory.free_gib if memory.free_gib < requested else 0.8 * requested:.2f}",
+            "requested_gib": f"{requested:.2f}",
+            "peak_gib": "1.16",
+            "left_gib": "0.79",
+            "max_model_len": settings.max_model_len,
+            "needed_gib": f"{settings.max_model_len * memory.kv_bytes_per_token / 2**30:.2f}",
+            "kv_gib": f"{kv:.2f}",
+            "fits": int(kv * 2**30 / memory.kv_bytes_per_token),
+            "seqs": settings.max_num_seqs,
+            "port": settings.port,
+            "container": "llm",
+            "image": f"vllm/vllm-openai:v{settings.version}",
+            "site": "/usr/local/lib/python3.12/dist-packages/vllm",
+        }
 
     def __enter__(self) -> FakeVllm:
         self.prepare()
@@ -208,77 +351,11 @@ class FakeVllm:
         self._loop.close()
 
 
-async def _serve(server: FakeServer, startup_s: float, announce: Callable[[int], None]) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    if startup_s:
-        await asyncio.wait({asyncio.ensure_future(stop.wait())}, timeout=startup_s)
-    if not stop.is_set():
-        await server.start()
-        announce(server.port)
-        ticker = asyncio.ensure_future(_tick(server.app))
-        await stop.wait()
-        ticker.cancel()
-        await asyncio.gather(ticker, return_exceptions=True)
-    await server.close()
-
-
-async def _tick(app: FakeApp) -> None:
-    """Write the figures of the last steps, as vLLM does even when no step follows."""
-    while True:
-        await asyncio.sleep(10 * app.engine.time_scale)
-        if app.engine.now > app.log.last_stats:
-            app.write_stats()
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Stand in for `vllm serve`; returns the exit code."""
-    from jetson_specdec.testing.fake_args import ArgumentFailure, truth_from
+    from jetson_specdec.testing import fake_process
 
-    def write(line: str) -> None:
-        sys.stdout.write(line)
-        sys.stdout.flush()
-
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] in (["--version"], ["-v"]):
-        write("0.32.0\n")
-        return 0
-    try:
-        extra = truth_from(os.environ.get(ENVIRONMENT))
-        memory = extra.pop("memory", None)
-        faults = {int(number): Fault(**fault) for number, fault in extra.pop("faults", {}).items()}
-        scale, startup = float(extra.pop("time_scale", 1.0)), float(extra.pop("startup_s", 0.0))
-        start_log, exit_code = extra.pop("start_log", None), int(extra.pop("exit_code", 1))
-        fake = FakeVllm(
-            words,
-            truth=Truth(**extra),
-            memory=Memory(**memory) if memory is not None else None,
-            faults=faults,
-            time_scale=scale,
-            write=write,
-            host="0.0.0.0",
-            port=8000,
-        )
-    except ArgumentFailure as error:
-        sys.stderr.write(error.printed + "\n")
-        return error.exit_code
-    if start_log is not None:
-        with open(start_log, encoding="utf-8") as file:  # noqa: PTH123 - a path as given
-            write(file.read())
-        return exit_code
-    try:
-        fake.prepare()
-    except SpecdecError:
-        return 1
-    try:
-        asyncio.run(_serve(FakeServer(fake.app), startup, fake.announce))
-    except OSError as error:
-        fake.log.raw(f"OSError: {error}")
-        return 1
-    fake.log.stopped()
-    return 0
+    return fake_process.main(argv)
 
 
 if __name__ == "__main__":

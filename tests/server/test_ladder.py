@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from jetson_specdec import Policy
 from jetson_specdec.device import detect
 from jetson_specdec.engine.release import release_from_version
 from jetson_specdec.errors import StartFailed
+from jetson_specdec.findings import Step
 from jetson_specdec.host import LocalHost
 from jetson_specdec.logs import Diagnosis
 from jetson_specdec.models.catalog import Catalog
@@ -104,7 +106,31 @@ def test_an_empty_window_is_said_and_something_becomes_smaller():
     found = rung(low, high)
     assert found.findings[0].topic == "ladder-window-empty"
     assert (found.findings[0].values["low"], found.findings[0].values["high"]) == (0.64, 0.65)
-    assert found.action == "max_model_len"
+    # A shorter context would not have helped either of the two: the drafter has to become smaller.
+    assert found.action == "other_draft"
+    assert found.cause == "does_not_fit"
+
+
+def test_an_empty_window_above_a_context_that_is_too_long_shortens_it_where_the_memory_sufficed():
+    low = (setting(0.64), diagnosis("kv_cache_too_small", "reduce_max_model_len", feasible_max_model_len=30000))
+    high = (setting(0.65), diagnosis("oom_load", "lower_utilization"))
+    found = rung(low, high)
+    assert found.findings[0].topic == "ladder-window-empty"
+    assert found.set_flags == {"gpu-memory-utilization": "0.64", "max-model-len": "30000"}
+    at_low = rung(high, (setting(0.64), diagnosis("kv_cache_too_small", "raise_utilization")))
+    assert at_low.set_flags == {"max-model-len": "16384"}
+
+
+def test_our_own_memory_step_is_given_back_before_the_context_is_shortened():
+    # The recipe serves with 0.80; 1.2 GiB of 122.8 are missing: 0.01, and 0.01 because the message rounds.
+    sizes = {"kv_needed_gib": 5.0, "kv_available_gib": 3.8, "total_gib": 122.8, "feasible_max_model_len": 24000}
+    found = diagnosis("kv_cache_too_small", "reduce_max_model_len", **sizes)
+    assert rung((setting(0.75), found)).set_flags == {"gpu-memory-utilization": "0.77"}
+    # What the owner's value is not enough for shortens the context.
+    assert rung((setting(0.79), found)).set_flags == {"max-model-len": "24000"}
+    # What is known to be too much is not given back.
+    high = (setting(0.77), diagnosis("oom_warmup", "lower_utilization"))
+    assert rung(high, (setting(0.75), found)).set_flags == {"max-model-len": "24000"}
 
 
 def test_an_empty_window_without_anything_to_make_smaller_stops_and_hands_over():
@@ -125,12 +151,66 @@ def test_the_ceiling_of_the_policy_is_never_passed():
 
 
 def test_a_passing_failure_is_repeated_once():
-    found = diagnosis("memory_profiling_race", "retry")
+    found = diagnosis("memory_profiling_race", "retry", involved=False)
     assert rung((setting(), found)).action == "retry"
-    assert rung((setting(), found), (setting(), found)).action != "retry"
-    dropped = diagnosis("memory_precheck", "drop_caches", feasible_utilization=0.5)
-    assert rung((setting(), dropped)).action == "retry"
-    assert rung((setting(), dropped), (setting(), dropped)).set_flags == {"gpu-memory-utilization": "0.50"}
+    twice = rung((setting(), found), (setting(), found))
+    assert twice.action == "stop"
+    assert twice.findings[0].topic == "ladder-retry-failed"
+    # Another start between them makes it a new one.
+    other = (setting(0.7), diagnosis("oom_load", "lower_utilization"))
+    assert rung((setting(), found), other, (setting(0.65), found)).action == "retry"
+
+
+def test_caches_are_not_dropped_by_waiting():
+    # Nothing here empties the page cache: less utilisation does, and the step stays told to the end.
+    step = Step.of("remedy-drop-caches")
+    dropped = evolve(diagnosis("memory_precheck", "drop_caches", feasible_utilization=0.5), next_steps=(step,))
+    assert rung((setting(), dropped)).set_flags == {"gpu-memory-utilization": "0.50"}
+    none = diagnosis("kv_cache_none", "raise_utilization")
+    ended = rung((setting(), dropped), (setting(0.5, strategy="none", model=None, k=None), none))
+    assert (ended.action, ended.cause) == ("stop", "does_not_fit")
+    assert step in ended.next_steps
+
+
+def test_memory_that_others_hold_is_for_a_person_to_free():
+    tiny = diagnosis("memory_precheck", "free_memory", involved=False, feasible_utilization=0.08)
+    found = rung((setting(), tiny))
+    assert (found.action, found.findings[0].topic) == ("stop", "ladder-stopped")
+    assert any("--runtime vllm" in (step.command or "") for step in found.next_steps)
+    # The target itself does not load: without the drafter it does not either.
+    assert rung((setting(), diagnosis("oom_load", "free_memory", involved=False))).action == "stop"
+    # The drafter may be what is too much.
+    assert rung((setting(), diagnosis("oom_load", "free_memory", involved=None))).action == "other_draft"
+
+
+def test_what_fails_without_speculation_too_is_not_tried_without_it():
+    for cause, remedy in (
+        ("flag_unrecognized", "fix_config"),
+        ("flag_invalid_value", "fix_config"),
+        ("flag_invalid_value", "reduce_max_model_len"),
+        ("container_name_taken", "fix_config"),
+        ("container_runtime", "none"),
+        ("start_timeout", "set_environment"),
+    ):
+        found = rung((setting(), diagnosis(cause, remedy, involved=False)))
+        assert (found.action, found.findings[0].topic) == ("stop", "ladder-not-speculation"), cause
+
+
+def test_a_failure_at_the_first_request_goes_where_its_inner_cause_asks():
+    found = diagnosis("first_request_failed", "lower_utilization", inner_cause="oom_warmup")
+    assert rung((setting(0.75), found)).set_flags == {"gpu-memory-utilization": "0.70"}
+    # Its value stays known as too much.
+    none = (setting(0.70), diagnosis("kv_cache_none", "raise_utilization"))
+    assert float(rung((setting(0.75), found), none).set_flags["gpu-memory-utilization"]) < 0.75
+
+
+def test_what_was_free_bounds_every_later_start():
+    history = [
+        Tried(setting=setting(0.75), diagnosis=diagnosis("memory_precheck", "x", feasible_utilization=0.62)),
+        Tried(setting=setting(0.62), diagnosis=diagnosis("kv_cache_none", "raise_utilization")),
+    ]
+    assert window_of(history, setting(0.62)) == Window(low=0.62, high=0.63)
+    assert window_of(history, setting(0.62, model="org/other")) == Window(low=None, high=0.63)
 
 
 @pytest.mark.parametrize("remedy", ["upgrade_runtime", "change_image", "accept_licence", "predownload", "free_port"])

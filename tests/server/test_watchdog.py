@@ -77,7 +77,8 @@ def test_a_candidate_that_takes_too_much_is_ended_and_the_diagnosis_says_so(serv
 
     fake(startup_s=300)
     greedy = Greedy()
-    one = server(f"vllm serve org/m --port {port} --speculative-config.method ngram", host=greedy)
+    config = """--speculative-config '{"method": "ngram", "num_speculative_tokens": 3}'"""
+    one = server(f"vllm serve org/m --port {port} {config}", host=greedy)
     greedy.log = one.log_path
     with pytest.raises(StartFailed) as caught:
         one.start()
