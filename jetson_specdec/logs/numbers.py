@@ -22,7 +22,7 @@ _FROM_ARGUMENTS = {
 }
 _ARCHITECTURES = ("architecture_gone", "architecture_other", "architecture_alone")
 _REPOSITORIES = ("named", "without", "folder", "unloadable")
-_INNER = ("text", "class", "host", "type", "file")
+_INNER = ("text", "class", "host", "type", "file", "file_listed")
 _NEAR = 40
 _HELD_SHARE = 0.02
 """A difference of this much of the memory is no rounding."""

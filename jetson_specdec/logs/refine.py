@@ -34,9 +34,24 @@ def refine(verdict: Verdict, attempt: Attempt) -> Verdict:
             cause = "spec_config_invalid_value"
     elif identity == "invalid-repo":
         cause = _invalid_repo(attempt, str(values.get("repo", "")))
-    elif identity == "exception" and cause in ("engine_failed", "draft_load_failed") and _names_key(hit.proof.text):
-        cause = "spec_config_invalid_value"
+    elif identity == "exception" and cause in ("engine_failed", "draft_load_failed") and not hit.started:
+        cause = _by_place(hit.proof.text, hit.before) or cause
     return evolve(verdict, cause=cause) if cause != verdict.cause else verdict
+
+
+def _by_place(text: str, before: str) -> str | None:
+    """Name the cause of an error of a value by what it speaks of, or by the file that raised it, or None."""
+    if re.match(r"\s*(?:ValueError|AssertionError|NotImplementedError|TypeError)\b", text) is None:
+        return None
+    if _names_key(text):
+        return "spec_config_invalid_value"
+    files = re.findall(r'File "([^"\n]+)"', before)
+    place = files[-1] if files else ""
+    if re.search(r"/config/speculative\.py$", place) is not None:
+        return "method_unsupported" if "NotImplementedError" in text else "spec_config_invalid_value"
+    if re.search(r"vllm/(?:config/\w+|config|engine/arg_utils|entrypoints/openai/cli_args)\.py$", place) is not None:
+        return "flag_invalid_value"
+    return "target_load_failed" if re.search(r"/transformers_utils/config\.py$", place) is not None else None
 
 
 def _names_key(text: str) -> bool:
@@ -44,8 +59,6 @@ def _names_key(text: str) -> bool:
     from jetson_specdec.engine import tables
     from jetson_specdec.engine.flags import flag_table
 
-    if re.match(r"\s*(?:ValueError|AssertionError|NotImplementedError|TypeError)\b", text) is None:
-        return False
     words = set(re.findall(r"[a-z]\w+", text))
     keys = {key for key in tables.table()["config_keys"] if "_" in key}
     return any(flag_table().flag("--" + word) is None for word in words & keys)

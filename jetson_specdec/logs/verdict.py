@@ -22,7 +22,17 @@ KILLED: Final = (137, -9)
 """Exit codes of a process that was ended by SIGKILL: as a shell says it, and as Python says it."""
 
 # After a start only these end the server; other errors belong to single requests.
-_DEADLY = ("engine-dead", "killed", "killed-core", "killed-137", "kernel-oom", "watchdog", "port", "native-crash")
+_DEADLY = (
+    "engine-dead",
+    "killed",
+    "killed-core",
+    "killed-137",
+    "kernel-oom",
+    "watchdog",
+    "port",
+    "native-crash",
+    "exit-code",
+)
 _NEAR = 40
 """Lines of interest between what killed the engine and the first line that says so."""
 _BY_OTHERS = ("host_oom_killed", "watchdog_stopped", "port_in_use")

@@ -14,15 +14,21 @@ from jetson_specdec.logs.several import Judged
 
 __all__ = ["findings_of", "steps_of"]
 
+_BY_DRAFT = ("kv_cache_none", "kv_cache_too_small", "oom_load", "oom_warmup")
+_ALLOCATION = ("tried_gib", "free_gib", "total_gib")
+_CACHE = ("model_gib", "kv_available_gib")
 _STEP = 0.05
 _CEILING = 0.90
 _NAMELESS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "JSD762": (("exception",), "JSD735"),
     "JSD701": (("variant",), "JSD751"),
     "JSD702": (("key",), "JSD759"),
     "JSD704": (("flag",), "JSD758"),
     "JSD710": (("target_vocab", "draft_vocab"), "JSD752"),
-    "JSD711": (("free_gib", "total_gib"), "JSD756"),
-    "JSD713": (("max_model_len",), "JSD757"),
+    "JSD711": (("free_gib", "total_gib", "requested_gib", "requested_utilization"), "JSD760"),
+    "JSD760": (("free_gib", "total_gib"), "JSD756"),
+    "JSD713": (("max_model_len", "kv_needed_gib", "kv_available_gib"), "JSD761"),
+    "JSD761": (("max_model_len",), "JSD757"),
     "JSD722": (("repo",), "JSD753"),
     "JSD723": (("repo",), "JSD754"),
     "JSD725": (("architecture",), "JSD755"),
@@ -55,14 +61,32 @@ def findings_of(case: Case, every: Sequence[Judged], total: int) -> tuple[Findin
 def _about(case: Case, cause: str) -> Finding:
     """Return the finding of a cause, the one without names and numbers where the log has none."""
     code = causes()[cause]["code"]
-    needed, instead = _NAMELESS.get(code, ((), code))
-    known = all(case.values.get(name) is not None for name in needed)
-    return Finding.of(code if known else instead, **{"cause": cause, **case.values})
+    if cause == "engine_failed":
+        code = "JSD762"
+    if cause == "host_oom_killed" and not (case.verdict.kernel or _by_the_kernel(case)):
+        code = "JSD763"
+    while code in _NAMELESS and any(case.values.get(name) is None for name in _NAMELESS[code][0]):
+        code = _NAMELESS[code][1]
+    return Finding.of(code, **{"cause": cause, **case.values})
+
+
+def _by_the_kernel(case: Case) -> bool:
+    """Whether a line says that it was the kernel, or a daemon that acts for it, that killed."""
+    return any(hit.signature.id == "kernel-oom" or _speaks_of_memory(hit.proof.text) for hit in case.verdict.hits)
+
+
+def _speaks_of_memory(text: str) -> bool:
+    return any(words in text.lower() for words in ("oom", "out of memory", "memory pressure", "badness"))
 
 
 def _memory(case: Case) -> list[Finding]:
     evidence, values = case.evidence, case.values
     found = []
+    cause = case.verdict.inner or case.verdict.cause
+    if cause.startswith("oom_") and all(isinstance(values.get(name), float) for name in _ALLOCATION):
+        found.append(Finding.of("JSD764", **{name: values[name] for name in _ALLOCATION}))
+    if cause in ("kv_cache_none", "kv_cache_too_small") and all(isinstance(values.get(n), float) for n in _CACHE):
+        found.append(Finding.of("JSD765", **{name: values[name] for name in _CACHE}))
     if evidence.available_gib is not None and evidence.total_gib is not None:
         now = feasible_utilization(evidence.available_gib, evidence.total_gib)
         asked = values.get("requested_utilization")
@@ -83,25 +107,61 @@ def steps_of(case: Case, remedy: str) -> tuple[Step, ...]:
         return ()
     if case.verdict.started_ok is None:
         return (Step.of("diagnose-more"),)
-    values: dict[str, Any] = dict(case.values)
-    kind = "remedy-" + remedy.replace("_", "-")
-    to = _number(case, remedy, values)
-    if remedy == "none":
-        kind = "diagnose-more" if case.verdict.cause == "engine_failed" else "remedy-none"
-    steps = [Step.of(f"{kind}-to", to=to, now=values.get("requested_utilization")) if to is not None else Step.of(kind)]
-    if remedy == "fix_quoting" and (correction := _correction(case)) is not None:
-        steps[0] = Step.of("remedy-fix-quoting-to", to=correction)
-    if remedy == "predownload" and values.get("repo") is not None:
-        steps[0] = Step.of("remedy-predownload-to", to=values["repo"])
-    if remedy == "accept_licence" and values.get("repo") is not None:
-        steps[0] = Step.of("remedy-accept-licence-to", to=values["repo"])
-    if case.verdict.cause == "hub_missing" and values.get("repo") is not None and remedy != "predownload":
-        steps.insert(0, Step.of("check-repository", repo=values["repo"]))
-    if case.speculates and case.verdict.cause not in ("hub_gated", "hub_unreachable") and remedy != "drop_speculation":
-        involved = case.verdict.about_draft or case.verdict.cause in ("kv_cache_none", "oom_load", "oom_warmup")
-        if involved:
-            steps.append(Step.of("otherwise-drop-speculation"))
+    steps = [_remedy(case, remedy), *_further(case, remedy)]
+    if case.verdict.cause == "hub_missing" and case.values.get("repo") is not None and remedy != "predownload":
+        steps.insert(0, Step.of("check-repository", repo=case.values["repo"]))
     return tuple(steps)
+
+
+def _remedy(case: Case, remedy: str) -> Step:
+    """Return the first thing to do, as exactly as the log allows."""
+    values, cause = case.values, case.verdict.cause
+    kind = "remedy-" + remedy.replace("_", "-")
+    repo, needed, has = (values.get(name) for name in ("repo", "needed_capability", "capability"))
+    if remedy == "none":
+        if isinstance(needed, int) and isinstance(has, int):
+            return Step.of("remedy-other-quantisation", needed=_capability(needed), has=_capability(has))
+        return Step.of("diagnose-more" if cause == "engine_failed" else "remedy-none")
+    if remedy == "set_environment" and cause == "start_timeout":
+        return Step.of("remedy-ready-timeout")
+    to: Any = None
+    if remedy == "fix_quoting":
+        to = _correction(case)
+    elif remedy == "fix_config":
+        to = values.get("flag") or values.get("key")
+    elif remedy in ("predownload", "accept_licence"):
+        to = repo
+    else:
+        to = _number(case, remedy, values)
+    return Step.of(kind) if to is None else Step.of(f"{kind}-to", to=to, now=values.get("requested_utilization"))
+
+
+def _further(case: Case, remedy: str) -> list[Step]:
+    """Return what else can be done, or shown."""
+    cause, asked = case.verdict.cause, case.values.get("requested_utilization")
+    steps = []
+    room = isinstance(asked, float) and asked < min(_CEILING, _available(case))
+    if cause == "kv_cache_too_small" and remedy == "reduce_max_model_len" and isinstance(asked, float) and room:
+        to = round(min(asked + _STEP, _CEILING), 2)
+        steps.append(Step.of("otherwise-raise-utilization", now=asked, to=to))
+    if cause == "host_oom_killed" and not (case.verdict.kernel or _by_the_kernel(case)):
+        steps.append(Step.of("ask-the-kernel"))
+    feeds = case.verdict.about_draft or cause in _BY_DRAFT
+    if case.speculates and feeds and remedy != "drop_speculation" and cause not in ("hub_gated", "hub_unreachable"):
+        steps.append(Step.of("otherwise-drop-speculation"))
+    return steps
+
+
+def _available(case: Case) -> float:
+    """Return the utilisation that the memory known to be available allows; 1 where that is not known."""
+    evidence = case.evidence
+    if evidence.available_gib is None or evidence.total_gib is None:
+        return 1.0
+    return feasible_utilization(evidence.available_gib, evidence.total_gib) or 0.0
+
+
+def _capability(number: Any) -> str:
+    return f"{number // 10}.{number % 10}"
 
 
 def _number(case: Case, remedy: str, values: Mapping[str, Any]) -> Any:

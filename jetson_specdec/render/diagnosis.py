@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A diagnosis, for a person: the cause first, then the lines that prove it, the numbers, and what to do."""
+"""A diagnosis, for a person: the cause and what to do first, then the lines that prove it and the numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ __all__ = ["headline", "print_diagnosis"]
 
 STYLES = {True: "bold green", False: "bold red", None: "bold yellow"}
 KINDS = {True: "started", False: "failed", None: "unknown"}
+DEFINING_WIDTH = 600
+"""The line that proves it is shown up to this many characters: its numbers stand at its end."""
 WIDTH = 220
-"""A line of a log is shown up to this many characters."""
+"""The others are shown up to this many."""
 
 
 def headline(found: Diagnosis) -> str:
@@ -31,15 +33,18 @@ def print_diagnosis(found: Diagnosis) -> None:
     terminal.findings(found.findings)
     if found.started_ok is False:
         terminal.line("  " + render(f"diagnosis-speculation-{str(found.speculation_involved).lower()}"), "dim")
-    if found.evidence:
-        terminal.section("Evidence")
-        for proof in found.evidence:
-            text = proof.text if len(proof.text) <= WIDTH else proof.text[:WIDTH] + " …"
-            shown = "".join(sign if sign.isprintable() else " " for sign in text)
-            terminal.line(f"  {proof.input}:{proof.line}: {shown.strip()}")
-    if found.values:
-        terminal.section("Values")
-        terminal.table(["", ""], [[f"  {name}", str(value)] for name, value in found.values.items()])
     if found.next_steps:
         terminal.section("Next")
         terminal.steps(found.next_steps)
+    if found.evidence:
+        terminal.section("Evidence")
+        for number, proof in enumerate(found.evidence):
+            terminal.line(f"  {proof.input}:{proof.line}: {_shown(proof.text, WIDTH if number else DEFINING_WIDTH)}")
+    if found.values:
+        terminal.section("Values")
+        terminal.table(["", ""], [[f"  {name}", str(value)] for name, value in found.values.items()])
+
+
+def _shown(text: str, width: int) -> str:
+    cut = text if len(text) <= width else text[:width] + " …"
+    return "".join(sign if sign.isprintable() else " " for sign in cut).strip()

@@ -138,3 +138,48 @@ def test_a_message_goes_on_in_its_own_process():
     found = diagnose("\n".join(f"(Worker_{who} pid=1) ERROR 05-06 07:08:09 [x.py:1] {text}" for who, text in said))
     assert found.cause == "kv_cache_too_small"
     assert (found.values["kv_needed_gib"], found.values["feasible_max_model_len"]) == (1.5, 3200)
+
+
+KV_SMALL = "\n".join(DATA["kv_small"])
+MEMINFO = "MemTotal: 64000000 kB\nMemFree: 1000 kB\nMemAvailable: %d kB\n"
+
+
+def kinds(found):
+    return [step.kind for step in found.next_steps]
+
+
+def test_what_else_helps_a_cache_that_is_too_small():
+    assert kinds(diagnose(KV_SMALL)) == ["remedy-reduce-max-model-len-to", "otherwise-raise-utilization"]
+    spec = ", 'speculative_config': {'method': 'eagle3', 'model': 'org/head', 'num_speculative_tokens': 3}}"
+    assert kinds(diagnose(KV_SMALL.replace("}", spec, 1)))[-1] == "otherwise-drop-speculation"
+    # More utilisation is no way out where that much memory is not there.
+    assert "otherwise-raise-utilization" not in kinds(diagnose(KV_SMALL, meminfo=MEMINFO % 40_000_000))
+    assert "otherwise-raise-utilization" in kinds(diagnose(KV_SMALL, meminfo=MEMINFO % 60_000_000))
+
+
+def test_a_kill_is_the_kernel_s_only_where_something_says_so():
+    loading = "(EngineCore pid=41) INFO 05-06 07:08:01 [x.py:1] Starting to load model org/m...\n"
+    killed = "[ 981.2] Out of memory: Killed process 2210 (VLLM::EngineCor) total-vm:1kB, anon-rss:1kB\n"
+    assumed = diagnose(loading + "Killed\n")
+    assert (assumed.findings[0].code, kinds(assumed)[-1]) == ("JSD763", "ask-the-kernel")
+    for proved in (
+        diagnose(loading, dmesg=killed),
+        diagnose(loading + killed),
+        diagnose(loading + '"OOMKilled": true\n'),
+        diagnose(loading + "vllm.service: A process of this unit has been killed by the OOM killer.\n"),
+    ):
+        assert (proved.findings[0].code, "ask-the-kernel" in kinds(proved)) == ("JSD718", False)
+
+
+@pytest.mark.parametrize("case", DATA["numbers"], ids=lambda case: case["code"])
+def test_the_finding_has_the_numbers_of_the_log(case):
+    found = diagnose("(EngineCore pid=41) ERROR 05-06 07:08:09 [core.py:1] " + case["text"])
+    message = next(finding.message for finding in found.findings if finding.code == case["code"])
+    assert all(number in message for number in case["holds"])
+
+
+@pytest.mark.parametrize("case", DATA["steps"], ids=lambda case: case["kind"])
+def test_a_step_names_what_it_is_about(case):
+    step = diagnose(case["text"]).next_steps[0]
+    assert step.kind == case["kind"]
+    assert case["holds"] in step.text
