@@ -9,7 +9,7 @@ Offsets count characters of `Recipe.text` (not bytes), end exclusive.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from attrs import field
@@ -28,6 +28,7 @@ __all__ = [
     "ReplaceArg",
     "ServeCommand",
     "ServeForm",
+    "reader_of",
 ]
 
 Form = Literal["shell", "config_file", "compose", "unit", "manifest", "mem_tune", "python"]
@@ -134,7 +135,7 @@ class Recipe:
         path: where it was read from, or None (standard input, a string).
         commands: the serve commands in it; a commented-out command is not one.
         findings: what was noticed about the text as a whole.
-        beside: texts of other files that were read with it (`.env`, `EnvironmentFile=`), by the name used for them;
+        beside: texts of other files that were read with it (`.env`, `EnvironmentFile=`, `source`), by the name used;
             they may hold secrets and are never shown.
     """
 
@@ -144,6 +145,11 @@ class Recipe:
     commands: tuple[ServeCommand, ...] = ()
     findings: tuple[Finding, ...] = ()
     beside: Mapping[str, str] = field(factory=dict, repr=False)
+
+
+def reader_of(recipe: Recipe) -> Callable[[str], str | None] | None:
+    """Return a reader of the files that were read with a recipe, for reading it (or a change of it) again."""
+    return recipe.beside.get if recipe.beside else None
 
 
 @frozen(kw_only=True)

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environment files: `.env` and `env_file` of compose, `EnvironmentFile=` of systemd."""
+"""Environment files: `.env` and `env_file` of compose, `EnvironmentFile=` of systemd, `--env-file` of containers."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
-__all__ = ["read_env"]
+from attrs import frozen
+
+__all__ = ["ContainerEnvFile", "read_container_env", "read_env"]
 
 _LINE = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Za-z_][\w.]*)[ \t]*=[ \t]*")
 _COMMENT = re.compile(r"[ \t]#")
@@ -62,3 +65,43 @@ def _value(value: str, quote: str, kind: str) -> str | None:
     if "$" in inner and kind == "compose":
         return None
     return re.sub(r"\\([\"\\$`])", r"\1", inner).replace("\\n", "\n") if "\\" in inner else inner
+
+
+@frozen(kw_only=True)
+class ContainerEnvFile:
+    """What an `--env-file` of `docker run` or `podman run` sets.
+
+    Attributes:
+        values: the variables; None for one that is taken from the environment of the command.
+        quoted: those whose value is in quotes, which are a part of it.
+        refused: the first line, from 1, with which the whole file is refused, or None.
+    """
+
+    values: Mapping[str, str | None]
+    quoted: tuple[str, ...] = ()
+    refused: int | None = None
+
+
+def read_container_env(text: str, outer: Mapping[str, str | None]) -> ContainerEnvFile:
+    """Read an `--env-file`.
+
+    A line is `NAME=value`, the value as it stands: no quotes, no comment behind it, no `export`. A name alone takes its
+    value from outside. Source: docker/cli `pkg/kvfile`, containers/common `pkg/env`.
+
+    Args:
+        text: the file.
+        outer: the environment of the command, as far as it is known.
+    """
+    values: dict[str, str | None] = {}
+    quoted: list[str] = []
+    for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        line = raw.removesuffix("\r").lstrip(" \t\v\f")
+        if not line or line.startswith("#"):
+            continue
+        name, equals, value = line.partition("=")
+        if not name or re.search(r"\s", name):
+            return ContainerEnvFile(values={}, refused=number)
+        values[name] = value if equals else outer.get(name)
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+            quoted.append(name)
+    return ContainerEnvFile(values=values, quoted=tuple(quoted))

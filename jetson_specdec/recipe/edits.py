@@ -15,7 +15,15 @@ from attrs import field
 
 from jetson_specdec.errors import UneditableError
 from jetson_specdec.findings import Finding
-from jetson_specdec.recipe.core import AppendArgs, ArgEdit, Recipe, RemoveArgs, ReplaceArg, ServeCommand
+from jetson_specdec.recipe.core import (
+    AppendArgs,
+    ArgEdit,
+    Recipe,
+    RemoveArgs,
+    ReplaceArg,
+    ServeCommand,
+    reader_of,
+)
 from jetson_specdec.recipe.flags import ServeFlags
 from jetson_specdec.recipe.numbers import human_int, parse_float
 from jetson_specdec.recipe.spec_sources import DEPENDENT_FLAGS, speculative_occurrences
@@ -101,6 +109,10 @@ class _Changes:
             return
         index = found.first if found.inline else found.last
         arg = self.command.args[index]
+        if sum((arg.start, arg.end) == (one.start, one.end) for one in self.command.args) > 1:
+            # One of several words that one variable becomes: its place is theirs too.
+            self.append(found.name, value)
+            return
         if arg.unresolved or arg.resolved_from:
             names = list(arg.unresolved or arg.resolved_from)
             self.findings.append(Finding.of("JSD285", flag=f"--{found.name}", names=names, value=value))
@@ -285,7 +297,7 @@ def _read_back(
     else:
         from jetson_specdec.recipe.shell import parse_shell
 
-        again = parse_shell(text, path=recipe.path, environ=environ)
+        again = parse_shell(text, path=recipe.path, environ=environ, read=reader_of(recipe))
     if len(again.commands) != len(recipe.commands):
         raise UneditableError("JSE232", line=command.line, words=" ".join(_quoted(changes.appended)))
     return ServeFlags.read(again.commands[command.index], flags.release, config)

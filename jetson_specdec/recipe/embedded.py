@@ -67,13 +67,17 @@ class Word:
 
 @frozen(kw_only=True)
 class ScriptSite:
-    """A shell text that is one word of the recipe, which of its commands is meant, and what it is started with."""
+    """A shell text that is one word of the recipe, which of its commands is meant, and what it is started with.
+
+    `beside` holds the files that it reads.
+    """
 
     word: Word
     chars: tuple[Char, ...]
     text: str
     index: int
     environ: Mapping[str, str] = field(factory=dict, repr=False)
+    beside: Mapping[str, str] = field(factory=dict, repr=False)
 
 
 @frozen(kw_only=True)
@@ -265,7 +269,7 @@ def _command(text: str, launch: Launch, place: Place, **more: Any) -> ServeComma
 def _serve(text: str, outcome: Outcome, sites: Mapping[int, Word], everything: Sequence[Word], place: Place) -> Located:
     known = all(id(one) in sites for one in outcome.args)
     line = line_of(text, place.start)
-    findings = [Finding.of(code, line=line, what=what) for code, what in dict.fromkeys(outcome.launch.notes)]
+    findings = outcome.launch.findings(line)
     defaulted = list(dict.fromkeys(name for one in outcome.args for name in one.names("defaulted")))
     findings += [Finding.of("JSD207", line=line, names=defaulted)] if defaulted else []
     findings += _split_flags(text, outcome.args)
@@ -307,14 +311,12 @@ def _script(text: str, outcome: Outcome, word: Word, place: Place) -> list[Locat
     script = text_of(chars)
     known = {name: value for name, value in outcome.launch.env.items() if value is not None}
     try:
-        inner = parse_shell(script, environ=known)
+        inner = parse_shell(script, environ=known, read=outcome.launch.read)
     except RecipeError:
         return []  # no serve command in it, or nothing a shell would read
     found = [_inside(text, outcome, word, chars, inner, one, place) for one in inner.commands]
-    return [
-        attrs.evolve(one, script=ScriptSite(word=word, chars=chars, text=script, index=number, environ=known))
-        for number, one in enumerate(found)
-    ]
+    site = ScriptSite(word=word, chars=chars, text=script, index=0, environ=known, beside=inner.beside)
+    return [attrs.evolve(one, script=attrs.evolve(site, index=number)) for number, one in enumerate(found)]
 
 
 def _shell_chars(chars: Sequence[Char]) -> tuple[Char, ...]:
@@ -364,7 +366,7 @@ def _inside(
     blocked = one.blocked if one.blocked is None else _moved(one.blocked, line)
     blocked = place.blocked or blocked
     findings = [_moved(finding, line) for finding in (*inner.findings, *one.findings) if finding.code != "JSD200"]
-    notes = [Finding.of(code, line=line(one.line), what=what) for code, what in dict.fromkeys(launch.notes)]
+    notes = launch.findings(line(one.line))
     command = attrs.evolve(
         one,
         args=tuple(args),

@@ -240,7 +240,7 @@ def _lead(text: str, tail: Word, words: Sequence[Word]) -> str:
 def _new_script(site: ScriptSite, edits: Sequence[ArgEdit], line: int, typed: str) -> str:
     from jetson_specdec.recipe.shell import edit_shell, parse_shell
 
-    inner = parse_shell(site.text, environ=site.environ)
+    inner = parse_shell(site.text, environ=site.environ, read=site.beside.get if site.beside else None)
     if site.index >= len(inner.commands):
         raise UneditableError("JSE216", line=line, type=typed)
     return edit_shell(inner, site.index, edits, environ=site.environ)

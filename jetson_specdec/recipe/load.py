@@ -49,8 +49,8 @@ def parse_recipe(text: str, *, path: str | None = None, read: Callable[[str], st
     Args:
         text: the recipe.
         path: where it was read from.
-        read: returns the text of a file that the recipe refers to (`.env`, `EnvironmentFile=`), or None; without it
-            such files count as not found.
+        read: returns the text of a file that the recipe refers to (`.env`, `EnvironmentFile=`, `source FILE`), or None;
+            without it such files count as not found.
 
     Raises:
         RecipeSyntaxError: it is empty or binary, a template that is not rendered yet (JSE243), or is not what its form
@@ -84,7 +84,7 @@ def parse_recipe(text: str, *, path: str | None = None, read: Callable[[str], st
         return mem_tune_recipe(text, path=path)
     from jetson_specdec.recipe.shell import parse_shell
 
-    return parse_shell(text, path=path)
+    return parse_shell(text, path=path, read=read)
 
 
 def config_recipe(text: str, *, path: str | None = None) -> Recipe:

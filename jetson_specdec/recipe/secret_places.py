@@ -29,6 +29,7 @@ _WORD = re.compile(r"[A-Za-z]{1,12}|\d{1,7}")
 _CAMEL = re.compile(
     r"(?:[a-z](?:Token|Password|Passphrase)|(?:client|app|shared)Secret|(?:api|access|secret|auth|private)Key)\Z"
 )
+_SETTING = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_][\w.]*)=(\S[^\n]*)", re.MULTILINE)
 _HEADERS = ("authorization", "proxy-authorization", "x-api-key", "api-key", "x-auth-token", "cookie")
 _DEFAULT = re.compile(r"\$\{\w+:?[-=+]([^{}$]+)\}\Z")
 _FLAG = re.compile(r"--?([\w.-]+)\Z")
@@ -44,6 +45,7 @@ def secrets_in(recipe: Recipe) -> tuple[str, ...]:
     from jetson_specdec.recipe.masking import secrets_of
 
     certain = {value for command in recipe.commands for value in secrets_of(command)}
+    certain.update(value for text in recipe.beside.values() for value in _of_settings(text))
     found: list[str] = []
     if recipe.form in ("compose", "manifest", "config_file"):
         found = list(_of_yaml(recipe.text))
@@ -152,6 +154,17 @@ def _kept(value: Any) -> Iterator[str]:
         except (binascii.Error, ValueError):
             return
         yield from _shown(plain)
+
+
+def _of_settings(text: str) -> Iterator[str]:
+    """Yield the secrets of a file that was read with a recipe: `NAME=value` as written, and without its quotes."""
+    from jetson_specdec.recipe.dotenv import read_env
+
+    found = [value for name, value in read_env(text, "unit").items() if value and names_a_secret(name)]
+    for match in _SETTING.finditer(text):
+        if names_a_secret(match[1]):
+            found += [match[2].strip(), match[2].strip().strip("\"'")]
+    yield from (value for value in found if value and _WORD.fullmatch(value) is None)
 
 
 # --- from text -------------------------------------------------------------------------------------------------------

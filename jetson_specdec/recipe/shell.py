@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+import attrs
 
 from jetson_specdec.errors import RecipeSyntaxError
 from jetson_specdec.recipe.core import Arg, ArgEdit, Recipe, ServeCommand
@@ -21,10 +23,17 @@ MAX_CHARACTERS = 128 * 1024
 """No recipe is that long; a longer text is a log or a dump handed over by mistake."""
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*$", re.MULTILINE)
+_READS_FILES = re.compile(r"(?:^|[\s;&|({\"'`])(?:source|\.)[ \t]|--env-file", re.MULTILINE)
 _SHELL_FENCES = frozenset({"", "bash", "sh", "shell", "console", "zsh", "shell-session", "terminal", "shellsession"})
 
 
-def parse_shell(text: str, *, path: str | None = None, environ: Mapping[str, str] | None = None) -> Recipe:
+def parse_shell(
+    text: str,
+    *,
+    path: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    read: Callable[[str], str | None] | None = None,
+) -> Recipe:
     """Find the live serve commands of a shell script, a pasted command or a Markdown note with fenced commands.
 
     Args:
@@ -32,12 +41,25 @@ def parse_shell(text: str, *, path: str | None = None, environ: Mapping[str, str
         path: where it was read from.
         environ: values of variables that the text does not assign itself. None by default, and on purpose: the recipe
             may run elsewhere, so what the text does not say stays unresolved.
+        read: returns the text of a file that the script reads (`source`, `--env-file`), by its name from the recipe's
+            folder, or None; without it such files count as not found.
 
     Raises:
         RecipeSyntaxError: empty (JSE200), too long (JSE201), not text (JSE202), a quote or the like that never ends
             (JSE203), no serve command (JSE204), nested too deeply (JSE205), too many commands (JSE206).
     """
-    return _parsed(text, path) if environ is None else _parse(text, path, environ)
+    if read is None or not _READS_FILES.search(text):
+        return _parsed(text, path) if environ is None else _parse(text, path, environ)
+    beside: dict[str, str] = {}
+
+    def remembered(name: str) -> str | None:
+        content = read(name)
+        if content is not None:
+            beside[name] = content
+        return content
+
+    recipe = _parse(text, path, environ, remembered)
+    return attrs.evolve(recipe, beside=beside) if beside else recipe
 
 
 @lru_cache(maxsize=16)
@@ -46,10 +68,15 @@ def _parsed(text: str, path: str | None) -> Recipe:
     return _parse(text, path, None)
 
 
-def _parse(text: str, path: str | None, environ: Mapping[str, str] | None) -> Recipe:
+def _parse(
+    text: str,
+    path: str | None,
+    environ: Mapping[str, str] | None,
+    read: Callable[[str], str | None] | None = None,
+) -> Recipe:
     from jetson_specdec.recipe.shell_checks import recipe_findings
 
-    finder = read_shell(text, path=path, environ=environ)
+    finder = read_shell(text, path=path, environ=environ, read=read)
     commands = tuple(_command(index, found, text) for index, found in enumerate(finder.found))
     if not commands:
         others = list(dict.fromkeys(f"{what} (line {line})" for line, what in finder.others))[:8]
@@ -86,9 +113,15 @@ def edit_shell(
     return edited(recipe, index, edits, environ)
 
 
-def read_shell(text: str, *, path: str | None = None, environ: Mapping[str, str] | None = None) -> Finder:
+def read_shell(
+    text: str,
+    *,
+    path: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    read: Callable[[str], str | None] | None = None,
+) -> Finder:
     """Walk a text and return the finder with what it found; raises as `parse_shell` does, but for JSE204."""
-    return _walked(text, path) if environ is None else _walk(text, path, environ)
+    return _walked(text, path) if environ is None and read is None else _walk(text, path, environ, read)
 
 
 @lru_cache(maxsize=8)
@@ -96,7 +129,12 @@ def _walked(text: str, path: str | None) -> Finder:
     return _walk(text, path, None)
 
 
-def _walk(text: str, path: str | None, environ: Mapping[str, str] | None) -> Finder:
+def _walk(
+    text: str,
+    path: str | None,
+    environ: Mapping[str, str] | None,
+    read: Callable[[str], str | None] | None = None,
+) -> Finder:
     from jetson_specdec.recipe.shell_find import Finder
     from jetson_specdec.recipe.shell_launch import Launch
     from jetson_specdec.recipe.shell_script import Script
@@ -105,7 +143,7 @@ def _walk(text: str, path: str | None, environ: Mapping[str, str] | None) -> Fin
     root = Script(text=text)
     finder = Finder(root)
     for start, end in _ranges(text, path):
-        finder.walk(root, start, end, dict(environ or {}), Launch())
+        finder.walk(root, start, end, dict(environ or {}), Launch(read=read))
     finder.found.sort(key=lambda one: one.outer)  # a stable sort: commands of one text keep their order
     return finder
 

@@ -86,7 +86,7 @@ def _cut_by_comment(found: Found, text: str) -> list[Finding]:
 def command_findings(found: Found, args: Sequence[Arg], text: str) -> tuple[Finding, ...]:
     """Return what is worth saying about one command."""
     line = text.count("\n", 0, found.outer[0]) + 1
-    findings = [Finding.of(code, line=line, what=what) for code, what in dict.fromkeys(found.outcome.launch.notes)]
+    findings = found.outcome.launch.findings(line)
     defaulted = [name for field in found.outcome.args for name in field.names("defaulted")]
     if defaulted:
         findings.append(Finding.of("JSD207", line=line, names=list(dict.fromkeys(defaulted))))

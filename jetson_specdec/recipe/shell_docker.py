@@ -22,7 +22,7 @@ def container(
     table = launchers()["containers"]
     launcher = table["programs"]["values"].get(name, "compose" if name == "docker-compose" else "jetson-containers")
     if name == "run.sh":  # the launcher of jetson-containers before it got a name
-        return _run(fields, at + 1, attrs.evolve(launch, launcher=launcher), text, containers)
+        return _run(fields, at + 1, attrs.evolve(launch.elsewhere(), launcher=launcher), text, containers, outer=launch)
     position, verb = at, name
     if name != "docker-compose":
         _, position = split_options(fields, at + 1, table["global_with_value"]["values"], text)
@@ -30,7 +30,7 @@ def container(
         if verb == "container" and position + 1 < len(fields):
             position += 1
             verb = fields[position].shown(text)
-    inside = attrs.evolve(launch, launcher=launcher, env={}, workdir=None)
+    inside = attrs.evolve(launch.elsewhere(), launcher=launcher, env={}, workdir=None)
     if verb in ("run", "create"):
         return _run(fields, position + 1, inside, text, containers, outer=launch)
     if verb == "exec":
@@ -60,6 +60,7 @@ def _inside(fields: Sequence[Field], launch: Launch, text: str, containers: Mapp
 
 def _with_options(launch: Launch, options: Sequence[Option], outer: Launch) -> Launch:
     env: dict[str, str | None] = {}
+    from_files: dict[str, str | None] = {}
     mounts: list[Mount] = []
     ports: list[str] = []
     for option in options:
@@ -75,12 +76,27 @@ def _with_options(launch: Launch, options: Sequence[Option], outer: Launch) -> L
         elif option.name in ("-w", "--workdir"):
             launch = attrs.evolve(launch, workdir=option.value)
         elif option.name == "--env-file":
-            launch = launch.note("JSD216", option.shown)
+            launch = _from_file(launch, option, outer, from_files)
         elif option.name == "--name":
             launch = attrs.evolve(launch, container=option.shown)
     return attrs.evolve(
-        launch, env={**launch.env, **env}, mounts=(*launch.mounts, *mounts), ports=(*launch.ports, *ports)
+        launch, env={**launch.env, **from_files, **env}, mounts=(*launch.mounts, *mounts), ports=(*launch.ports, *ports)
     )
+
+
+def _from_file(launch: Launch, option: Option, outer: Launch, env: dict[str, str | None]) -> Launch:
+    """Read an `--env-file`: what `-e` sets counts before it, wherever it stands."""
+    from jetson_specdec.recipe.dotenv import read_container_env
+
+    opened = outer.opens(option.field) if outer.opens is not None and option.field is not None else None
+    if opened is None or opened[1] is None:
+        return launch.note("JSD216", option.shown)
+    found = read_container_env(opened[1], outer.env)
+    if found.refused is not None:
+        return launch.note("JSD219", option.shown, at=found.refused)
+    env.update(found.values)
+    launch = launch.note("JSD218", option.shown, names=tuple(found.values))
+    return launch.note("JSD220", option.shown, names=found.quoted) if found.quoted else launch
 
 
 def mount_of(spec: str) -> Mount | None:

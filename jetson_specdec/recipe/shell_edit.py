@@ -12,7 +12,16 @@ import re
 from collections.abc import Mapping, Sequence
 
 from jetson_specdec.errors import CommandChoiceError, RecipeError, UneditableError
-from jetson_specdec.recipe.core import AppendArgs, Arg, ArgEdit, Recipe, RemoveArgs, ReplaceArg, ServeCommand
+from jetson_specdec.recipe.core import (
+    AppendArgs,
+    Arg,
+    ArgEdit,
+    Recipe,
+    RemoveArgs,
+    ReplaceArg,
+    ServeCommand,
+    reader_of,
+)
 from jetson_specdec.recipe.shell import parse_shell, read_shell
 from jetson_specdec.recipe.shell_find import Found
 from jetson_specdec.recipe.shell_quote import by_hand, like, spell
@@ -39,7 +48,7 @@ def edited(recipe: Recipe, index: int, edits: Sequence[ArgEdit], environ: Mappin
     typed = by_hand_of(command, edits)
     if command.blocked is not None:
         raise UneditableError("JSE210", line=command.line, reason=command.blocked.message, type=typed)
-    finder = read_shell(recipe.text, path=recipe.path, environ=environ)
+    finder = read_shell(recipe.text, path=recipe.path, environ=environ, read=reader_of(recipe))
     if len(finder.found) != len(recipe.commands) or len(finder.found[index].outcome.args) != len(command.args):
         raise UneditableError("JSE216", line=command.line, type=typed)
     edits = [_placed(edit, finder.found[index].outcome.args) for edit in edits]
@@ -262,8 +271,8 @@ def _prove(
     environ: Mapping[str, str] | None,
 ) -> None:
     try:
-        again = parse_shell(text, path=recipe.path, environ=environ)
-        before = parse_shell(recipe.text, path=recipe.path, environ=environ)
+        again = parse_shell(text, path=recipe.path, environ=environ, read=reader_of(recipe))
+        before = parse_shell(recipe.text, path=recipe.path, environ=environ, read=reader_of(recipe))
     except RecipeError as error:
         raise UneditableError("JSE213", line=command.line, type=typed) from error
     right = len(again.commands) == len(before.commands) and all(

@@ -13,8 +13,10 @@ from jetson_specdec.recipe.shell_launch import Launch, Outcome, basename, peel
 from jetson_specdec.recipe.shell_lexer import Word, read_double
 from jetson_specdec.recipe.shell_options import cut, launchers
 from jetson_specdec.recipe.shell_parse import Command, Comment, Redirect, read_commands
-from jetson_specdec.recipe.shell_scope import MAX_WORDS, Scope, Structure, assignment_of, command_words
+from jetson_specdec.recipe.shell_order import Structure
+from jetson_specdec.recipe.shell_scope import MAX_WORDS, Scope, assignment_of, command_words
 from jetson_specdec.recipe.shell_script import Field, Script, nested, nested_body
+from jetson_specdec.recipe.shell_source import Files
 from jetson_specdec.recipe.shell_words import Expander
 from jetson_specdec.values import frozen
 
@@ -86,16 +88,17 @@ class Finder:
             RecipeSyntaxError: the text cannot be read (JSE203, JSE205), or holds too much (JSE206).
         """
         commands, comments = read_commands(script.text, start, end)
+        files = Files(script, launch.read) if launch.read is not None else None
         self.comments += [(script, comment) for comment in comments]
         structure = structure or Structure(script.text, start, end)
-        scope = Scope(commands, structure, environment)
+        scope = Scope(commands, structure, environment, files)
         expander = Expander(script, scope)
         notes = tuple(comments)
         for number, command in enumerate(commands):
             following = commands[number + 1].start if number + 1 < len(commands) else end
             previous = commands[number - 1].end if number else start
             place = outer or script.to_root(command.start, command.end)
-            step = _Step(self, script, scope, expander, launch, place, structure)
+            step = _Step(self, script, scope, expander, launch, place, structure, files)
             step.follow(command, notes, following, previous)
 
     def other(self, pos: int, what: str) -> None:
@@ -138,6 +141,7 @@ class _Step:
         launch: Launch,
         place: tuple[int, int],
         structure: Structure,
+        files: Files | None,
     ) -> None:
         self.finder = finder
         self.script = script
@@ -146,6 +150,7 @@ class _Step:
         self.launch = launch
         self.place = place
         self.structure = structure
+        self.files = files
 
     def follow(self, command: Command, comments: tuple[Comment, ...], following: int, previous: int) -> None:
         finder, script = self.finder, self.script
@@ -170,8 +175,7 @@ class _Step:
         native = self.launch.launcher == "native"
         exported = self._exported(command.start) if native else {}
         launch = self.launch.with_env({**exported, **prefix})
-        for file in self.scope.sourced(command.start):
-            launch = launch.note("JSD215", script.text[file.start : file.end])
+        launch = self._reading(launch, command.start)
         outcome = peel(fields, launch, script.text, finder.containers)
         if outcome.kind == "serve":
             outcome = self._entered(outcome)
@@ -201,6 +205,21 @@ class _Step:
         if outcome.launch.container:
             finder.containers[outcome.launch.container] = attrs.evolve(outcome.launch, interactive=False)
 
+    def _reading(self, launch: Launch, at: int) -> Launch:
+        """Return a launch with the files that are read before it, and a reader for those that it reads itself."""
+        files = self.files
+        for word, sourced in self.scope.sourced(at):
+            what = self.script.text[word.start : word.end]
+            line = self.finder.line(self.script.to_root(word.start, word.end)[0])
+            why = "its files are out of reach here" if sourced is None else sourced.why
+            if sourced is None or why:
+                launch = launch.note("JSD215", what, line=line, why=why)
+            else:
+                launch = launch.note("JSD218", what, line=line, names=tuple(sourced.values))
+        if files is None:
+            return launch
+        return attrs.evolve(launch, read=files.reader(at), opens=lambda one: files.named(one.start, one.end))
+
     def _entered(self, outcome: Outcome) -> Outcome:
         typing = self.finder.typing
         if typing is None or outcome.launch.launcher != "native" or self.script.parent is not None:
@@ -212,14 +231,16 @@ class _Step:
         if value is None:
             return None
         runs = self.expander.scalar(value)
-        return None if any(run.text is None for run in runs) else "".join(run.text or "" for run in runs)
+        return None if any(run.text is None or run.optional for run in runs) else "".join(run.text or "" for run in runs)
 
     def _value(self, name: str, at: int) -> str | None:
         binding = self.scope.lookup(name, at)
+        if binding.kind == "value":
+            return binding.text
         return self._known(binding.word) if binding.kind == "word" else None
 
     def _exported(self, at: int) -> dict[str, str | None]:
-        return {name: self._value(name, at) for name in self.scope.exported(at)}
+        return {name: self._value(name, at) if sure else None for name, sure in self.scope.exported(at).items()}
 
     def _environment(self, outcome: Outcome, at: int) -> dict[str, str | None]:
         """Return the variables that a nested text sees."""
@@ -292,4 +313,4 @@ class _Step:
             return
         for redirect in command.redirects:
             if redirect.body is not None:
-                self._descend(self._body(redirect), {}, self.launch)
+                self._descend(self._body(redirect), {}, self.launch.elsewhere())

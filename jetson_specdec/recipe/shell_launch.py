@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
 from attrs import field
 
+from jetson_specdec.findings import Finding
 from jetson_specdec.recipe.core import Mount, ServeForm
 from jetson_specdec.recipe.shell_options import Option, cut, launchers, split_options
 from jetson_specdec.recipe.shell_script import Field
@@ -33,7 +34,9 @@ MAX_WRAPPERS = 12
 class Launch:
     """What is known about where an engine runs, on the way to it.
 
-    Attributes as in `ServeCommand`; `container` is the container's name, `interactive` whether somebody types in it.
+    Attributes as in `ServeCommand`; `container` is the container's name, `interactive` whether somebody types in it;
+    `read` reads a file by its name as it would be here, `opens` the file that a word names (its name and its text).
+    Both are None where files are out of reach: in a container, on another machine.
     """
 
     launcher: str = "native"
@@ -46,11 +49,21 @@ class Launch:
     workdir: str | None = None
     container: str | None = None
     interactive: bool = False
-    notes: tuple[tuple[str, str], ...] = ()
+    read: Callable[[str], str | None] | None = field(default=None, eq=False, repr=False)
+    opens: Callable[[Field], tuple[str, str | None] | None] | None = field(default=None, eq=False, repr=False)
+    notes: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
 
-    def note(self, code: str, what: str) -> Launch:
-        """Return this with a finding to make: its code, and what it is about."""
-        return attrs.evolve(self, notes=(*self.notes, (code, what)))
+    def note(self, code: str, what: str, **more: Any) -> Launch:
+        """Return this with a finding to make: its code, what it is about, and further (hashable) values."""
+        return attrs.evolve(self, notes=(*self.notes, (code, (("what", what), *more.items()))))
+
+    def findings(self, line: int) -> list[Finding]:
+        """Return the findings to make on a command in a line."""
+        return [Finding.of(code, **{"line": line, **dict(values)}) for code, values in dict.fromkeys(self.notes)]
+
+    def elsewhere(self) -> Launch:
+        """Return this for a place that does not see the files of this one."""
+        return attrs.evolve(self, read=None, opens=None)
 
     def with_env(self, more: Mapping[str, str | None]) -> Launch:
         """Return this with further environment variables."""
@@ -265,8 +278,8 @@ def _nested(
     if name == "ssh":
         rest = tuple(fields[position + 1 :])
         if not rest:
-            return Outcome(kind="stdin", launch=launch, what="ssh")
-        return Outcome(kind="script", launch=launch, rest=rest, layer="ssh")
+            return Outcome(kind="stdin", launch=launch.elsewhere(), what="ssh")
+        return Outcome(kind="script", launch=launch.elsewhere(), rest=rest, layer="ssh")
     if name == "screen":
         return peel(fields[position:], launch, text, containers) if position < len(fields) else None
     verb = fields[position].shown(text) if position < len(fields) else ""

@@ -2,8 +2,9 @@
 """Which variables a shell text assigns, and whether a value is certain where it is used.
 
 A value counts as known only when the text assigns it exactly once (what goes on from a value, `X+=…` or `X="$X …"`, is
-no second value) and every run that reaches the use has passed the assignment. Conditions, loops and functions are read
-from tree-sitter's syntax tree.
+no second value) and every run that reaches the use has passed the assignment. A variable that a file which is read with
+`source` sets as well has the value it was given last: such a file is there to set what the script set before, or is
+followed by what it left open.
 """
 
 from __future__ import annotations
@@ -11,62 +12,59 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from jetson_specdec.recipe.shell_lexer import Part, Word
+from jetson_specdec.recipe.shell_order import REPEATS, RESERVED, Order, Structure
 from jetson_specdec.recipe.shell_parse import Command
 
-__all__ = ["MAX_WORDS", "Assignment", "Binding", "Scope", "Structure", "assignment_of", "command_words"]
+if TYPE_CHECKING:
+    from jetson_specdec.recipe.shell_source import Files, Sourced
+
+__all__ = ["MAX_WORDS", "Assignment", "Binding", "Scope", "assignment_of", "command_words", "exports_all"]
 
 MAX_WORDS = 2000
 """A longer command or array is no launch command."""
 
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
-_BLOCKS = frozenset(
-    {
-        "if_statement",
-        "elif_clause",
-        "else_clause",
-        "while_statement",
-        "for_statement",
-        "c_style_for_statement",
-        "case_item",
-        "function_definition",
-        "subshell",
-        "command_substitution",
-        "ERROR",
-    }
-)
-_REPEATS = frozenset({"while_statement", "for_statement", "c_style_for_statement", "function_definition"})
-_RESERVED = frozenset({"if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "fi", "done", "esac"})
 _DECLARES = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _READS = frozenset({"read", "mapfile", "readarray", "getopts", "unset", "let"})
-
-
-class Assignment(NamedTuple):
-    """One place where a variable gets a value; `value` None where the value is not in the text."""
-
-    name: str
-    start: int
-    value: Word | None
-    append: bool
-    command: int
-    exported: bool = False
 
 
 class Binding(NamedTuple):
     """What a variable is at a place of use.
 
     `word` is a scalar's value, `perhaps` says which of its parts (by index) only some runs add; `elements` are an
-    array's, each with whether it is certain to be there.
+    array's, each with whether it is certain to be there. A `value` was read elsewhere: its `text`, and the variables
+    whose defaults went into it.
     """
 
-    kind: Literal["unset", "word", "array", "unknown"]
+    kind: Literal["unset", "word", "array", "unknown", "value"]
     word: Word | None = None
     elements: tuple[tuple[Word, bool], ...] = ()
     perhaps: frozenset[int] = frozenset()
+    text: str = ""
+    defaulted: tuple[str, ...] = ()
+
+
+class Assignment(NamedTuple):
+    """One place where a variable gets a value.
+
+    `value` is None where it is not in the text, but perhaps `read` from a file; `exported` where that is not known.
+    """
+
+    name: str
+    start: int
+    value: Word | None
+    append: bool
+    command: int
+    exported: bool | None = False
+    read: Binding | None = None
+
+    def holds(self, at: int) -> bool:
+        """Whether a place is in the value that is assigned."""
+        return self.value is not None and self.value.start <= at < self.value.end
 
 
 def assignment_of(word: Word) -> tuple[str, bool, Word | None] | None:
@@ -93,7 +91,7 @@ def command_words(command: Command) -> Sequence[Word]:
     at = 0
     while at < len(words):
         literal = words[at].literal
-        if literal in _RESERVED:
+        if literal in RESERVED:
             at += 1
         elif literal == "function" and at + 1 < len(words):
             at += 2
@@ -122,6 +120,18 @@ def extends(assignment: Assignment) -> bool:
     return bool(own) and empty and all(part.op in ("", ":-", "-") and not part.subscript for part in own)
 
 
+def exports_all(words: Sequence[str | None]) -> bool | None:
+    """Return whether `set` with these words turns the export of every variable on or off (`set -a`); None if neither."""
+    mode: bool | None = None
+    rest = iter(words)
+    for word in rest:
+        if word is None or word[:1] not in ("-", "+") or word in ("--", "-"):
+            break
+        if "a" in word[1:] or ("o" in word[1:] and next(rest, None) == "allexport"):
+            mode = word[0] == "-"
+    return mode
+
+
 def _array_of(value: Word | None) -> Part | None:
     return next((part for part in value.parts if part.kind == "array"), None) if value is not None else None
 
@@ -132,54 +142,6 @@ def _is_whole(element: Word, name: str) -> bool:
     return len(element.parts) == 1 and part.kind == "param" and part.name == name and part.subscript == "@"
 
 
-class Structure:
-    """What surrounds a place in `text[start:end]`, by tree-sitter; the tree is built on first use."""
-
-    def __init__(self, text: str, start: int, end: int) -> None:
-        self._text = text
-        self._range = start, end
-        self._tree: Any = None
-        self._offsets: list[int] = []
-
-    def _root(self) -> Any:
-        if self._tree is None:
-            start, end = self._range
-            # what is not shell (the prose of a note) is blanked, so that places stay the same
-            text = re.sub(r"[^\n]", " ", self._text[:start]) + self._text[start:end]
-            self._tree = _parser().parse(text.encode("utf-8", "surrogatepass"))
-            if not text.isascii():
-                sizes = (len(char.encode("utf-8", "surrogatepass")) for char in text)
-                self._offsets = list(itertools.accumulate(sizes, initial=0))
-        return self._tree.root_node
-
-    def _byte(self, pos: int) -> int:
-        return self._offsets[min(pos, len(self._offsets) - 1)] if self._offsets else pos
-
-    def blocks(self, pos: int) -> tuple[tuple[str, int], ...]:
-        """Return the conditions, loops, functions and subshells around a place, innermost first."""
-        root = self._root()
-        byte = self._byte(pos)
-        node = root.descendant_for_byte_range(byte, byte + 1)
-        found: list[tuple[str, int]] = []
-        branch = False
-        while node is not None:
-            kind = node.type
-            if kind in _BLOCKS:
-                # a place in the `else` of an `if` has not passed its `then`
-                found.append(("other" if kind == "if_statement" and branch else kind, node.start_byte))
-                branch = kind in ("elif_clause", "else_clause")
-            node = node.parent
-        return tuple(found)
-
-
-@lru_cache(maxsize=1)
-def _parser() -> Any:
-    import tree_sitter
-    import tree_sitter_bash
-
-    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
-
-
 class Scope:
     """The variables of one text.
 
@@ -187,6 +149,7 @@ class Scope:
         commands: its commands.
         structure: its syntax tree.
         environment: what it inherits; None for a value that cannot be known.
+        files: reads the files that it sources; None where they are out of reach.
     """
 
     def __init__(
@@ -194,45 +157,65 @@ class Scope:
         commands: Sequence[Command],
         structure: Structure,
         environment: Mapping[str, str | None],
+        files: Files | None = None,
     ) -> None:
         self.environment = environment
-        self._structure = structure
-        self._commands = commands
+        self.commands = commands
+        self.order = Order(commands, structure)
         self._assignments: dict[str, list[Assignment]] = {}
-        self._sourced: list[int] = []
-        self._files: list[tuple[int, Word]] = []
-        self.defaults = {
-            part.name: part
-            for command in commands
-            for words in [command_words(command)]
-            if words and words[0].literal == ":"
-            for word in words[1:]
-            for part in word.parts
-            if part.kind == "param" and part.op in (":=", "=")
-        }
-        self._exports: dict[str, int] = {}
+        self._files = files
+        self._unread: list[int] = []
+        self._sourced: list[tuple[int, Word, Sourced | None]] = []
+        self._from_files: set[str] = set()
+        self._modes: list[tuple[int, int, bool]] = []
+        self._bindings: dict[tuple[str, int], Binding] = {}
+        self.defaults: dict[str, Part] = {}
+        self._exports: list[tuple[str, int, int, bool]] = []
+        if files is not None:
+            files.bind(self)
+        found = list(self._defaults())
+        self.defaults = {name: part for name, part, _ in reversed(found)}
         for assignment in self._collect():
             self._assignments.setdefault(assignment.name, []).append(assignment)
-            if assignment.exported:
-                self._exports.setdefault(assignment.name, assignment.start)
+            self._bindings.clear()
+            if assignment.exported is not False:
+                sure = assignment.exported is True
+                self._exports.append((assignment.name, assignment.start, assignment.command, sure))
+        for name, part, number in found:
+            if name in self._from_files:
+                word = Word(part.start, part.end, (part._replace(op=part.op.replace("=", "-")),))
+                self._assignments[name].append(Assignment(name, part.start, word, False, number))
+        self._bindings.clear()
+
+    def _defaults(self) -> Iterator[tuple[str, Part, int]]:
+        """Yield what `: ${X:=value}` gives to variables that have no value."""
+        for number, command in enumerate(self.commands):
+            words = command_words(command)
+            if words and words[0].literal == ":":
+                for word in words[1:]:
+                    for part in word.parts:
+                        if part.kind == "param" and part.op in (":=", "="):
+                            yield part.name, part, number
 
     def _collect(self) -> Iterator[Assignment]:
-        for number, command in enumerate(self._commands):
+        for number, command in enumerate(self.commands):
             words = command_words(command)
             pairs = [assignment_of(word) for word in words]
             lead = next((at for at, pair in enumerate(pairs) if pair is None), len(pairs))
             if lead == len(words):
                 for word, pair in zip(words, pairs, strict=True):
                     if pair:
-                        yield Assignment(pair[0], word.start, pair[2], pair[1], number)
+                        exported = self._exports_all(word.start)
+                        yield Assignment(pair[0], word.start, pair[2], pair[1], number, exported)
                 continue
             head = words[lead].literal
             if head in _DECLARES:
+                exported = head == "export" or self._exports_all(words[lead].start)
                 for word, pair in zip(words[lead + 1 :], pairs[lead + 1 :], strict=True):
                     if pair:
-                        yield Assignment(pair[0], word.start, pair[2], pair[1], number, head == "export")
+                        yield Assignment(pair[0], word.start, pair[2], pair[1], number, exported)
                     elif head == "export" and word.literal and _NAME.match(word.literal):
-                        self._exports.setdefault(word.literal, word.start)
+                        self._exports.append((word.literal, word.start, number, True))
             elif head in _READS or head in ("for", "select"):
                 for word in words[lead + 1 :]:
                     if word.literal and _NAME.match(word.literal):
@@ -243,37 +226,125 @@ class Scope:
                 name = words[lead + 2].literal
                 if name:
                     yield Assignment(name, words[lead].start, None, False, number)
+            elif head == "set":
+                mode = exports_all([word.literal for word in words[lead + 1 :]])
+                self._modes += [] if mode is None else [(words[lead].start, number, mode)]
             elif head in ("source", ".") and len(words) > lead + 1:
                 file = words[lead + 1].literal
                 if not (file and file.endswith("activate")):
-                    self._sourced.append(words[lead].start)
-                    self._files.append((words[lead].start, words[lead + 1]))
+                    yield from self._source(number, words[lead].start, words[lead + 1])
 
-    def sourced(self, at: int) -> list[Word]:
+    def _source(self, number: int, start: int, word: Word) -> Iterator[Assignment]:
+        """Read a file at the place where the script reads it."""
+        exporting = self._exports_all(start) if self._files is not None else None
+        sourced = self._files.source(word, start, exporting=exporting) if self._files is not None else None
+        self._sourced.append((start, word, sourced))
+        if sourced is None or sourced.why:
+            self._unread.append(start)
+            return
+        if sourced.exporting is not None and sourced.exporting != exporting:
+            self._modes.append((start, number, sourced.exporting))
+        for name, binding in sourced.values.items():
+            self._from_files.add(name)
+            yield Assignment(name, start, None, False, number, read=binding)
+        self._exports += [(name, start, number, sure) for name, sure in sourced.exported.items()]
+
+    def _exports_all(self, at: int) -> bool | None:
+        """Whether `set -a` is in force at a place; None where that is not certain."""
+        for start, number, mode in reversed(self._modes):
+            passed = self.order.passed(start, number, at, self._status)
+            if passed is not False:
+                return mode if passed else None
+        return False
+
+    def sourced(self, at: int) -> list[tuple[Word, Sourced | None]]:
         """Return the files that are read into this text before a place."""
-        return [word for since, word in self._files if since < at]
+        return [(word, sourced) for since, word, sourced in self._sourced if since < at]
 
-    def exported(self, at: int) -> list[str]:
-        """Return the variables that are exported before a place."""
-        return [name for name, since in self._exports.items() if since < at]
+    def exported(self, at: int) -> dict[str, bool]:
+        """Return the variables that are exported before a place, and whether they are in any case."""
+        found: dict[str, bool] = {}
+        for name, since, number, sure in self._exports:
+            passed = self.order.passed(since, number, at, self._status) if since < at else False
+            if passed is not False:
+                found[name] = (sure and passed is True) or found.get(name, False)
+        return found
 
     def names(self) -> Iterator[str]:
         """Return the names that this text assigns."""
         return iter(self._assignments)
 
+    def from_file(self, name: str) -> bool:
+        """Whether a file that is read into this text sets a variable: its assignments count in their order."""
+        return name in self._from_files
+
     def lookup(self, name: str, at: int) -> Binding:
         """Say what a variable is at a place of use."""
         found = self._assignments.get(name, ())
-        if not found or (all(one.start > at for one in found) and not self._loops_back(at)):
+        if name in self._from_files:
+            if (name, at) not in self._bindings:
+                self._bindings[name, at] = self._last(found, at)
+            return self._bindings[name, at]
+        if not found or (all(one.start > at for one in found) and not self.order.loops_back(at)):
             return Binding("unset")
         first, *later = sorted(found, key=lambda one: one.start)
         if first.append or first.value is None or not self._certain(first, at):
             return Binding("unknown")
-        if any(first.start < source < at for source in self._sourced) or not all(map(extends, later)):
+        if any(first.start < source < at for source in self._unread) or not all(map(extends, later)):
             return Binding("unknown")
         if _array_of(first.value) is None:
             return self._text(first, later, at)
         return self._array(first, later, at)
+
+    def _certain(self, assignment: Assignment, at: int) -> bool:
+        """Whether every run that reaches `at` has passed the assignment."""
+        return self.order.certain(assignment.start, assignment.command, at)
+
+    def _last(self, found: Sequence[Assignment], at: int) -> Binding:
+        """Return the value that was assigned last before a place."""
+        before = sorted((one for one in found if one.start < at and not one.holds(at)), key=lambda one: one.start)
+        if any(one.start > at for one in found) and self.order.loops_back(at):
+            return Binding("unknown")
+        while before:
+            last = before.pop()
+            passed = self.order.passed(last.start, last.command, at, self._status)
+            if passed is None or any(last.start < source < at for source in self._unread):
+                return Binding("unknown")
+            if passed:
+                return self._bound(last)
+        return Binding("unset")
+
+    def _bound(self, assignment: Assignment) -> Binding:
+        value = assignment.value
+        if value is None:
+            return assignment.read or Binding("unknown")
+        if _array_of(value) is not None:
+            return Binding("unknown") if extends(assignment) else self._array(assignment, (), assignment.start + 1)
+        if assignment.append:
+            before = Part(
+                "param", value.start, value.start, quote="double", seg=value.start, name=assignment.name
+            )
+            value = Word(value.start, value.end, (before, *value.parts))
+        return Binding("word", value)
+
+    def _status(self, number: int) -> bool | None:
+        """Say whether a command succeeds: an assignment, a file that is read, a test of what is known."""
+        command = self.commands[number]
+        words = command_words(command)
+        heads = command.words[: len(command.words) - len(words)]
+        pairs = [assignment_of(word) for word in words]
+        found: bool | None = None
+        if words and all(pairs):
+            simple = all(part.kind != "command" for pair in pairs if pair and pair[2] for part in pair[2].parts)
+            found = True if simple else None
+        elif words and words[0].literal in ("true", ":", "false", "set", "export"):
+            found = words[0].literal != "false"
+        elif words and words[0].literal in ("source", "."):
+            found = next((True for start, _, one in self._sourced if start == words[0].start and one and not one.why), None)
+        elif words and self._files is not None:
+            found = self._files.test(words)
+        negated = sum(word.literal == "!" for word in heads) % 2 == 1
+        return not found if found is not None and negated else found
 
     def _array(self, first: Assignment, later: Sequence[Assignment], at: int) -> Binding:
         """Follow `X=(…)`, `X+=(…)` and `X=("${X[@]}" …)`."""
@@ -299,13 +370,13 @@ class Scope:
         """Follow `X="…"`, `X+=" …"` and `X="$X …"`."""
         assert first.value is not None
         parts = [(part, True) for part in first.value.parts]
-        home = set(self._structure.blocks(first.start))
+        home = set(self.order.blocks(first.start))
         for one in later:
             if one.start >= at:
-                if self._loops_back(at):
+                if self.order.loops_back(at):
                     return Binding("unknown")
                 continue
-            repeats = any(block[0] in _REPEATS and block not in home for block in self._structure.blocks(one.start))
+            repeats = any(block[0] in REPEATS and block not in home for block in self.order.blocks(one.start))
             if one.value is None or repeats:
                 return Binding("unknown")
             certain = self._certain(one, at)
@@ -321,22 +392,3 @@ class Scope:
             return Binding("unknown")
         word = Word(first.value.start, first.value.end, tuple(part for part, _ in parts))
         return Binding("word", word, perhaps=frozenset(at for at, (_, certain) in enumerate(parts) if not certain))
-
-    def _loops_back(self, at: int) -> bool:
-        return any(
-            kind in ("while_statement", "for_statement", "function_definition")
-            for kind, _ in self._structure.blocks(at)
-        )
-
-    def _certain(self, assignment: Assignment, at: int) -> bool:
-        """Whether every run that reaches `at` has passed the assignment."""
-        if assignment.start > at:
-            return False
-        command = self._commands[assignment.command]
-        if command.before in ("&&", "||", "|", "|&") or command.after in ("|", "|&", "&"):
-            user = next((n for n, one in enumerate(self._commands) if one.start <= at <= one.end), -1)
-            links = {one.before for one in self._commands[assignment.command + 1 : user + 1]}
-            if command.before in ("||", "|", "|&") or command.after in ("|", "|&", "&") or links - {"&&"}:
-                return False
-        around = set(self._structure.blocks(at))
-        return all(block in around for block in self._structure.blocks(assignment.start))

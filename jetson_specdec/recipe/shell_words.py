@@ -8,20 +8,36 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from jetson_specdec.recipe.shell_braces import expand_braces
 from jetson_specdec.recipe.shell_lexer import MAX_DEPTH, Part, Word, read_double, read_words
-from jetson_specdec.recipe.shell_scope import Binding, Scope
+from jetson_specdec.recipe.shell_scope import Binding
 from jetson_specdec.recipe.shell_script import Field, Run, Script
 
 __all__ = ["Expander"]
 
 _BLANKS = re.compile(r"[ \t\n]+")
+_QUOTING = re.compile(r"[\\'\"]")
 _PLAIN = re.compile(r"[\w./:=@%+,\-]+\Z")
 
 Piece = Run | None
 """None parts one argument from the next."""
+
+
+class Variables(Protocol):
+    """Variables of a text: see `Scope`."""
+
+    @property
+    def environment(self) -> Mapping[str, str | None]: ...
+
+    @property
+    def defaults(self) -> Mapping[str, Part]: ...
+
+    def lookup(self, name: str, at: int) -> Binding: ...
+
+    def from_file(self, name: str) -> bool: ...
 
 
 class Expander:
@@ -32,10 +48,11 @@ class Expander:
         scope: its variables.
     """
 
-    def __init__(self, script: Script, scope: Scope) -> None:
+    def __init__(self, script: Script, scope: Variables) -> None:
         self._script = script
         self._scope = scope
         self._active: list[str] = []
+        self._unsplit: set[int] = set()
 
     def fields(self, words: Sequence[Word]) -> list[Field]:
         """Return the arguments that words become."""
@@ -55,6 +72,7 @@ class Expander:
 
     def scalar(self, word: Word) -> list[Run]:
         """Return what a word becomes where it is neither split nor brace-expanded, such as an assigned value."""
+        self._unsplit.update(part.start for part in word.parts if part.kind == "param" and part.quote == "bare")
         return self.runs([part._replace(quote="double") if part.kind != "text" else part for part in word.parts])
 
     def runs(self, parts: Sequence[Part]) -> list[Run]:
@@ -129,6 +147,11 @@ class Expander:
             yield from self._alternative(part, binding)
             return
         value = self._value(part, binding)
+        given = self._scope.defaults.get(part.name)
+        if given is not None and given.end <= part.start and _lacking(given, binding, value):
+            # `: ${X:=value}` came first; a default of its own does not count then
+            yield from self._given(part, given)
+            return
         if part.op in (":-", "-", ":=", "="):
             if value is None and binding.kind == "unset":
                 yield from self._operand(part, defaulted=(part.name,))
@@ -136,16 +159,13 @@ class Expander:
             if value is not None and part.op[0] == ":" and not any(run.text is None or run.text for run in value):
                 yield from self._operand(part, resolved=(part.name,))
                 return
-        if value is None and binding.kind == "unset" and part.name in self._scope.defaults:
-            yield from self._operand(self._scope.defaults[part.name], defaulted=(part.name,))
-            return
         if value is None:
             yield self._unknown(part, (part.name,))
         else:
             yield from self._spread(part, value)
 
     def _lookup(self, part: Part) -> Binding:
-        if part.name in self._active:
+        if part.name in self._active and not self._scope.from_file(part.name):
             return Binding("unset")
         if len(self._active) >= MAX_DEPTH:
             return Binding("unknown")
@@ -155,6 +175,8 @@ class Expander:
 
     def _value(self, part: Part, binding: Binding) -> list[Run] | None:
         """Return the characters of a scalar, or None where they are not known."""
+        if binding.kind == "value":
+            return self._elsewhere(part, binding.text, resolved=(part.name,), defaulted=binding.defaulted)
         if binding.kind == "word" and binding.word is not None:
             self._active.append(part.name)
             try:
@@ -230,7 +252,7 @@ class Expander:
 
         text, (start, end) = self._script.text, part.operand
         if part.quote != "bare":
-            yield from (marked(run) for run in self.runs(read_double(text, start, end, part.seg)))
+            yield from (marked(run) for run in self._whole(part))
             return
         at_blank = start
         for word in read_words(text, start, end):
@@ -245,6 +267,34 @@ class Expander:
         if at_blank < end:
             yield None
 
+    def _given(self, part: Part, given: Part) -> Iterator[Piece]:
+        """Use what `: ${X:=value}` gave to a variable that had no value."""
+        runs = self.scalar(Word(given.start, given.end, (given,)))
+        if any(run.text is None for run in runs):
+            yield self._unknown(part, (part.name,))
+            return
+        defaulted = tuple(dict.fromkeys((part.name, *(name for run in runs for name in run.defaulted))))
+        text = "".join(run.text or "" for run in runs)
+        yield from self._spread(part, self._elsewhere(part, text, defaulted=defaulted))
+
+    def _elsewhere(
+        self, part: Part, text: str, *, resolved: tuple[str, ...] = (), defaulted: tuple[str, ...] = ()
+    ) -> list[Run]:
+        """Return a value that is not written in this text; what is no plain word cannot be written where it is used."""
+        context = part.quote if _PLAIN.match(text) else "elsewhere"
+        run = Run(text, part.start, part.end, False, context, part.seg, part.quote != "bare")
+        return [run._replace(resolved=resolved, defaulted=defaulted)]
+
+    def _whole(self, part: Part) -> list[Run]:
+        """Return what an operand becomes where it is not split: between quotes, or in an assigned value."""
+        text, (start, end) = self._script.text, part.operand
+        if part.start in self._unsplit and _QUOTING.search(text, start, end):
+            words = read_words(text, start, end)
+            if len(words) != 1 or (words[0].start, words[0].end) != (start, end):
+                return [self._unknown(part, (part.name,))]
+            return self.scalar(words[0])
+        return self.runs(read_double(text, start, end, part.seg))
+
     def _alternative(self, part: Part, binding: Binding) -> Iterator[Piece]:
         if binding.kind == "array":
             yield from self._operand(part, optional=True)
@@ -258,7 +308,7 @@ class Expander:
 
     def _array(self, part: Part) -> Iterator[Piece]:
         binding = self._lookup(part)
-        if binding.kind == "word":
+        if binding.kind in ("word", "value"):
             value = self._value(part, binding)
             yield from self._spread(part, value) if value is not None else [self._unknown(part, (part.name,))]
             return
@@ -292,6 +342,14 @@ class Expander:
                     optional=run.optional or not certain,
                     resolved=(part.name, *run.resolved),
                 )
+
+
+def _lacking(given: Part, binding: Binding, value: Sequence[Run] | None) -> bool:
+    """Whether a variable had no value where `: ${X:=value}` stands."""
+    if binding.kind == "word" and binding.word is not None and value is not None:
+        empty = all(run.text == "" for run in value)
+        return given.op == ":=" and empty and binding.word.start < given.start
+    return binding.kind == "unset" and value is None
 
 
 def _whole_words(runs: Sequence[Run], part: Part) -> bool:

@@ -23,6 +23,7 @@ from jetson_specdec.recipe.embedded_notes import commented_alternatives
 from jetson_specdec.recipe.masking import redact
 from jetson_specdec.recipe.shell_docker import mount_of
 from jetson_specdec.recipe.shell_launch import Launch
+from jetson_specdec.recipe.shell_script import Field
 from jetson_specdec.recipe.unit_words import split_unit, unit_words
 
 __all__ = ["parse_unit", "unit_recipe"]
@@ -161,6 +162,20 @@ class _Unit:
             else:
                 self.options.setdefault(setting.key, []).append(text_of(setting.chars))
         self.env = {**self.env, **from_files}
+        self._read = read
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a file that a command of the unit names, or None."""
+        if not name.startswith("/"):
+            folder = self.last("WorkingDirectory") or "/"
+            name = f"{folder.rstrip('/')}/{name.removeprefix('./')}"
+        # as above, for a unit kept in a repository
+        content = self._read(name)
+        return content if content is not None else self._read(name.rpartition("/")[2])
+
+    def opens(self, one: Field) -> tuple[str, str | None] | None:
+        """Return name and text of the file that a word names; None where that is not certain."""
+        return None if one.value is None else (one.value, self.read(one.value))
 
     def _pairs(self, setting: _Setting) -> dict[str, str | None]:
         found: dict[str, str | None] = {}
@@ -215,6 +230,8 @@ def _command(text: str, setting: _Setting, unit: _Unit, others: list[str]) -> li
         image=image,
         env=unit.env,
         workdir=None if quadlet else unit.last("WorkingDirectory"),
+        read=None if quadlet else unit.read,
+        opens=None if quadlet else unit.opens,
     )
     if quadlet:
         mounts = tuple(mount for one in unit.options.get("Volume", ()) if (mount := mount_of(one)))
