@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from attrs import frozen
+from jetson_specdec.values import frozen
 
 __all__ = ["ContainerEnvFile", "read_container_env", "read_env"]
 
@@ -72,8 +72,9 @@ class ContainerEnvFile:
     """What an `--env-file` of `docker run` or `podman run` sets.
 
     Attributes:
-        values: the variables; None for one that is taken from the environment of the command.
-        quoted: those whose value is in quotes, which are a part of it.
+        values: the variables; None for one that is taken from the environment of the command, or in quotes that some
+            releases take for a part of the value.
+        quoted: those with quotes around the value.
         refused: the first line, from 1, with which the whole file is refused, or None.
     """
 
@@ -82,26 +83,29 @@ class ContainerEnvFile:
     refused: int | None = None
 
 
-def read_container_env(text: str, outer: Mapping[str, str | None]) -> ContainerEnvFile:
+def read_container_env(text: str, outer: Mapping[str, str | None], *, podman: bool = False) -> ContainerEnvFile:
     """Read an `--env-file`.
 
-    A line is `NAME=value`, the value as it stands: no quotes, no comment behind it, no `export`. A name alone takes its
-    value from outside. Source: docker/cli `pkg/kvfile`, containers/common `pkg/env`.
+    A line is `NAME=value`, the value as it stands: no comment behind it, no variable in it, no `export`. A name alone
+    takes its value from outside. Quotes are a part of the value for Podman and for Docker up to a release that is not
+    known here. Source: docker/cli `pkg/kvfile/kvfile.go`, containers/podman `pkg/env/env.go`.
 
     Args:
         text: the file.
         outer: the environment of the command, as far as it is known.
+        podman: whether Podman reads it: it takes any name.
     """
     values: dict[str, str | None] = {}
     quoted: list[str] = []
     for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
-        line = raw.removesuffix("\r").lstrip(" \t\v\f")
+        line = raw.removesuffix("\r").lstrip(" \t" if podman else None)
         if not line or line.startswith("#"):
             continue
         name, equals, value = line.partition("=")
-        if not name or re.search(r"\s", name):
+        if not name or (not podman and re.search(r"[ \t]", name)):
             return ContainerEnvFile(values={}, refused=number)
         values[name] = value if equals else outer.get(name)
         if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
             quoted.append(name)
+            values[name] = value if podman else None
     return ContainerEnvFile(values=values, quoted=tuple(quoted))

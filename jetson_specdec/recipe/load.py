@@ -14,7 +14,7 @@ from jetson_specdec.recipe.core import Arg, Form, Recipe, ServeCommand
 if TYPE_CHECKING:
     from jetson_specdec.host import Host
 
-__all__ = ["MAX_RECIPE_BYTES", "config_recipe", "load_recipe", "parse_recipe"]
+__all__ = ["MAX_RECIPE_BYTES", "beside_reader", "config_recipe", "load_recipe", "parse_recipe"]
 
 MAX_RECIPE_BYTES = 2**20
 MAX_BESIDE_BYTES = 2**18
@@ -40,7 +40,7 @@ def load_recipe(source: str | Path, *, host: Host | None = None, text: str | Non
     elif len(text) > MAX_RECIPE_BYTES:
         raise RecipeSyntaxError("JSE221", where=where, limit=MAX_RECIPE_BYTES)
     path = None if where in ("-", "") else where
-    return parse_recipe(text, path=path, read=_beside(path, host))
+    return parse_recipe(text, path=path, read=beside_reader(path, host))
 
 
 def parse_recipe(text: str, *, path: str | None = None, read: Callable[[str], str | None] | None = None) -> Recipe:
@@ -124,7 +124,7 @@ def config_recipe(text: str, *, path: str | None = None) -> Recipe:
     return Recipe(text=text, form="config_file", path=path, commands=(command,))
 
 
-def _beside(path: str | None, host: Host | None) -> Callable[[str], str | None]:
+def beside_reader(path: str | None, host: Host | None = None) -> Callable[[str], str | None]:
     """Return a reader of small text files, by a name as the recipe at `path` uses it."""
 
     def read(name: str) -> str | None:

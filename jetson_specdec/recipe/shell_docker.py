@@ -91,7 +91,7 @@ def _from_file(launch: Launch, option: Option, outer: Launch, env: dict[str, str
     opened = outer.opens(option.field) if outer.opens is not None and option.field is not None else None
     if opened is None or opened[1] is None:
         return launch.note("JSD216", option.shown)
-    found = read_container_env(opened[1], outer.env)
+    found = read_container_env(opened[1], outer.env, podman=launch.launcher == "podman")
     if found.refused is not None:
         return launch.note("JSD219", option.shown, at=found.refused)
     env.update(found.values)

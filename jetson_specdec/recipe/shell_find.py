@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -12,13 +13,15 @@ from jetson_specdec.errors import RecipeSyntaxError
 from jetson_specdec.recipe.shell_launch import Launch, Outcome, basename, peel
 from jetson_specdec.recipe.shell_lexer import Word, read_double
 from jetson_specdec.recipe.shell_options import cut, launchers
-from jetson_specdec.recipe.shell_parse import Command, Comment, Redirect, read_commands
 from jetson_specdec.recipe.shell_order import Structure
+from jetson_specdec.recipe.shell_parse import Command, Comment, Redirect, read_commands
 from jetson_specdec.recipe.shell_scope import MAX_WORDS, Scope, assignment_of, command_words
 from jetson_specdec.recipe.shell_script import Field, Script, nested, nested_body
-from jetson_specdec.recipe.shell_source import Files
 from jetson_specdec.recipe.shell_words import Expander
 from jetson_specdec.values import frozen
+
+if TYPE_CHECKING:
+    from jetson_specdec.recipe.shell_source import Files
 
 __all__ = ["Finder", "Found"]
 
@@ -88,7 +91,7 @@ class Finder:
             RecipeSyntaxError: the text cannot be read (JSE203, JSE205), or holds too much (JSE206).
         """
         commands, comments = read_commands(script.text, start, end)
-        files = Files(script, launch.read) if launch.read is not None else None
+        files = _files(script, launch)
         self.comments += [(script, comment) for comment in comments]
         structure = structure or Structure(script.text, start, end)
         scope = Scope(commands, structure, environment, files)
@@ -98,7 +101,7 @@ class Finder:
             following = commands[number + 1].start if number + 1 < len(commands) else end
             previous = commands[number - 1].end if number else start
             place = outer or script.to_root(command.start, command.end)
-            step = _Step(self, script, scope, expander, launch, place, structure, files)
+            step = _Step(self, script, scope, expander, launch, place, structure)
             step.follow(command, notes, following, previous)
 
     def other(self, pos: int, what: str) -> None:
@@ -110,6 +113,15 @@ class Finder:
     def line(self, pos: int) -> int:
         """Return the line, from 1, of a place in the recipe's text."""
         return self._root.text.count("\n", 0, pos) + 1
+
+
+def _files(script: Script, launch: Launch) -> Callable[[Scope], Files] | None:
+    """Return what makes a reader of the files that a text names, or None where it does not see them."""
+    if launch.read is None:
+        return None
+    from jetson_specdec.recipe.shell_source import Files
+
+    return partial(Files, script, launch.read)
 
 
 @lru_cache(maxsize=1)
@@ -141,7 +153,6 @@ class _Step:
         launch: Launch,
         place: tuple[int, int],
         structure: Structure,
-        files: Files | None,
     ) -> None:
         self.finder = finder
         self.script = script
@@ -150,7 +161,6 @@ class _Step:
         self.launch = launch
         self.place = place
         self.structure = structure
-        self.files = files
 
     def follow(self, command: Command, comments: tuple[Comment, ...], following: int, previous: int) -> None:
         finder, script = self.finder, self.script
@@ -207,7 +217,7 @@ class _Step:
 
     def _reading(self, launch: Launch, at: int) -> Launch:
         """Return a launch with the files that are read before it, and a reader for those that it reads itself."""
-        files = self.files
+        files = self.scope.files
         for word, sourced in self.scope.sourced(at):
             what = self.script.text[word.start : word.end]
             line = self.finder.line(self.script.to_root(word.start, word.end)[0])
@@ -231,7 +241,9 @@ class _Step:
         if value is None:
             return None
         runs = self.expander.scalar(value)
-        return None if any(run.text is None or run.optional for run in runs) else "".join(run.text or "" for run in runs)
+        return (
+            None if any(run.text is None or run.optional for run in runs) else "".join(run.text or "" for run in runs)
+        )
 
     def _value(self, name: str, at: int) -> str | None:
         binding = self.scope.lookup(name, at)

@@ -26,7 +26,10 @@ def _rules() -> tuple[tuple[re.Pattern[str], str], ...]:
         (re.compile(rf"\$\( ?dirname(?: --)? {_SELF} ?\)"), _HERE),
         (re.compile(rf"\$\( ?dirname(?: --)? {here} ?\)"), r"\1/.."),
         (re.compile(rf"\$\( ?{resolve}{here}{away} ?\)"), r"\1"),
-        (re.compile(rf"\$\( ?(?:builtin )?cd(?: -[LPe]+)*(?: --)? {here}{away} ?(?:&&|;) ?pwd(?: -[LP])?{away} ?\)"), r"\1"),
+        (
+            re.compile(rf"\$\( ?(?:builtin )?cd(?: -[LPe]+)*(?: --)? {here}{away} ?(?:&&|;) ?pwd(?: -[LP])?{away} ?\)"),
+            r"\1",
+        ),
     )
 
 

@@ -9,9 +9,8 @@ followed by what it left open.
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from jetson_specdec.recipe.shell_lexer import Part, Word
@@ -121,7 +120,7 @@ def extends(assignment: Assignment) -> bool:
 
 
 def exports_all(words: Sequence[str | None]) -> bool | None:
-    """Return whether `set` with these words turns the export of every variable on or off (`set -a`); None if neither."""
+    """Return whether `set` with these words turns the export of all variables on or off (`set -a`), or None."""
     mode: bool | None = None
     rest = iter(words)
     for word in rest:
@@ -149,7 +148,7 @@ class Scope:
         commands: its commands.
         structure: its syntax tree.
         environment: what it inherits; None for a value that cannot be known.
-        files: reads the files that it sources; None where they are out of reach.
+        files: makes what reads the files that it names; None where they are out of reach.
     """
 
     def __init__(
@@ -157,13 +156,12 @@ class Scope:
         commands: Sequence[Command],
         structure: Structure,
         environment: Mapping[str, str | None],
-        files: Files | None = None,
+        files: Callable[[Scope], Files] | None = None,
     ) -> None:
         self.environment = environment
         self.commands = commands
         self.order = Order(commands, structure)
         self._assignments: dict[str, list[Assignment]] = {}
-        self._files = files
         self._unread: list[int] = []
         self._sourced: list[tuple[int, Word, Sourced | None]] = []
         self._from_files: set[str] = set()
@@ -171,8 +169,7 @@ class Scope:
         self._bindings: dict[tuple[str, int], Binding] = {}
         self.defaults: dict[str, Part] = {}
         self._exports: list[tuple[str, int, int, bool]] = []
-        if files is not None:
-            files.bind(self)
+        self.files = files(self) if files is not None else None
         found = list(self._defaults())
         self.defaults = {name: part for name, part, _ in reversed(found)}
         for assignment in self._collect():
@@ -236,8 +233,8 @@ class Scope:
 
     def _source(self, number: int, start: int, word: Word) -> Iterator[Assignment]:
         """Read a file at the place where the script reads it."""
-        exporting = self._exports_all(start) if self._files is not None else None
-        sourced = self._files.source(word, start, exporting=exporting) if self._files is not None else None
+        exporting = self._exports_all(start) if self.files is not None else None
+        sourced = self.files.source(word, start, exporting=exporting) if self.files is not None else None
         self._sourced.append((start, word, sourced))
         if sourced is None or sourced.why:
             self._unread.append(start)
@@ -321,9 +318,7 @@ class Scope:
         if _array_of(value) is not None:
             return Binding("unknown") if extends(assignment) else self._array(assignment, (), assignment.start + 1)
         if assignment.append:
-            before = Part(
-                "param", value.start, value.start, quote="double", seg=value.start, name=assignment.name
-            )
+            before = Part("param", value.start, value.start, quote="double", seg=value.start, name=assignment.name)
             value = Word(value.start, value.end, (before, *value.parts))
         return Binding("word", value)
 
@@ -337,12 +332,15 @@ class Scope:
         if words and all(pairs):
             simple = all(part.kind != "command" for pair in pairs if pair and pair[2] for part in pair[2].parts)
             found = True if simple else None
-        elif words and words[0].literal in ("true", ":", "false", "set", "export"):
+        elif words and words[0].literal in ("true", ":", "false", "set", "export", "cd"):
+            # a script that cannot go to its folder is of no interest
             found = words[0].literal != "false"
         elif words and words[0].literal in ("source", "."):
-            found = next((True for start, _, one in self._sourced if start == words[0].start and one and not one.why), None)
-        elif words and self._files is not None:
-            found = self._files.test(words)
+            found = next(
+                (True for start, _, one in self._sourced if start == words[0].start and one and not one.why), None
+            )
+        elif words and self.files is not None:
+            found = self.files.test(words)
         negated = sum(word.literal == "!" for word in heads) % 2 == 1
         return not found if found is not None and negated else found
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from posixpath import join
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from jetson_specdec.errors import RecipeSyntaxError
 from jetson_specdec.recipe.shell_lexer import Part, Word, read_words
@@ -32,10 +32,8 @@ _DOES_MORE = re.compile(r"\$\{\w+(?:\[[^\]]*\])?:?[=?]|\$\(\([^)]*(?:=|\+\+|--)"
 _SETS_THE_SHELL = frozenset({"IFS", "BASH_ENV", "ENV", "POSIXLY_CORRECT", "SHELLOPTS", "BASHOPTS"})
 
 
-class Read(Protocol):
-    """Returns the text of a file by its name, from the recipe's folder, or None."""
-
-    def __call__(self, name: str, /) -> str | None: ...
+Read = Callable[[str], "str | None"]
+"""Returns the text of a file by its name, from the recipe's folder, or None."""
 
 
 class Sourced(NamedTuple):
@@ -62,18 +60,14 @@ class Files:
     Args:
         script: the script.
         read: reads a file by a name as it would be at the script's start.
+        scope: the script's variables.
     """
 
-    def __init__(self, script: Script, read: Read) -> None:
+    def __init__(self, script: Script, read: Read, scope: Scope) -> None:
         self._script = script
         self._read = read
-        self._scope: Scope | None = None
-        self._expander: Expander | None = None
-
-    def bind(self, scope: Scope) -> None:
-        """Say which variables the script has."""
         self._scope = scope
-        self._expander = Expander(self._script, scope)
+        self._expander = Expander(script, scope)
 
     # --- names -------------------------------------------------------------------------------------------------------
 
@@ -117,7 +111,6 @@ class Files:
 
     def _place(self, word: Word, depth: int) -> tuple[str, str] | None:
         """Return what a word is relative to (`script`, `here`, or empty for as written) and the rest of it."""
-        assert self._expander is not None
         runs = self._expander.scalar(word)
         if all(run.text is not None and not run.optional for run in runs):
             return "", "".join(run.text or "" for run in runs)
@@ -130,7 +123,6 @@ class Files:
         return anchor, rest
 
     def _piece(self, part: Part, depth: int) -> tuple[str, str] | None:
-        assert self._scope is not None
         if part.kind == "text":
             return None if HOLE in part.text else ("", part.text)
         if self._script.parent is None and part.kind in ("command", "param"):
@@ -151,7 +143,6 @@ class Files:
 
     def _folder(self, at: int) -> str | None:
         """Return the folder a script is in at a place, from the recipe's; None where that is not certain."""
-        assert self._scope is not None
         scope, folder = self._scope, ""
         for number, command in enumerate(scope.commands):
             if command.start >= at:
@@ -178,7 +169,6 @@ class Files:
 
     def source(self, word: Word, start: int, *, exporting: bool | None) -> Sourced:
         """Read a file as `source` does at a place."""
-        assert self._scope is not None and self._expander is not None
         name = self.name(word)
         if name is None:
             return Sourced(why="its name is not certain")
@@ -210,8 +200,7 @@ class Files:
             return None if text is None else bool(text) or operator != "-s"
         last = self._value(words[-1], safe)
         if len(words) < 3:
-            found = None if last is None or operator not in ("-n", "-z") else bool(last) == (operator == "-n")
-            return found
+            return None if last is None or operator not in ("-n", "-z") else bool(last) == (operator == "-n")
         first = self._value(words[0], safe)
         pattern = safe and any(part.quote == "bare" and _PATTERN.search(part.text) for part in words[-1].parts)
         if first is None or last is None or pattern or operator not in ("=", "==", "!="):
@@ -220,7 +209,6 @@ class Files:
 
     def _value(self, word: Word, safe: bool) -> str | None:
         """Return what a word of a test is; None where it is not certain, or would be split."""
-        assert self._expander is not None
         if not safe and any(part.kind != "text" and part.quote != "double" for part in word.parts):
             return None
         runs = self._expander.scalar(word)
@@ -339,7 +327,9 @@ def _assigned(
 
 
 def _option(word: str | None) -> bool:
-    return word is not None and (re.fullmatch(r"[-+][aeuoxvBEh]+", word) is not None or word in ("pipefail", "allexport"))
+    return word is not None and (
+        re.fullmatch(r"[-+][aeuoxvBEh]+", word) is not None or word in ("pipefail", "allexport")
+    )
 
 
 def _is_name(word: Word) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from jetson_specdec.recipe.shell_braces import expand_braces
+from jetson_specdec.recipe.shell_fields import Piece, assemble
 from jetson_specdec.recipe.shell_lexer import MAX_DEPTH, Part, Word, read_double, read_words
 from jetson_specdec.recipe.shell_scope import Binding
 from jetson_specdec.recipe.shell_script import Field, Run, Script
@@ -21,9 +22,6 @@ __all__ = ["Expander"]
 _BLANKS = re.compile(r"[ \t\n]+")
 _QUOTING = re.compile(r"[\\'\"]")
 _PLAIN = re.compile(r"[\w./:=@%+,\-]+\Z")
-
-Piece = Run | None
-"""None parts one argument from the next."""
 
 
 class Variables(Protocol):
@@ -64,7 +62,7 @@ class Expander:
         made = [
             field
             for parts in variants
-            for field in _assemble([piece for part in parts for piece in self._part(part)], word)
+            for field in assemble([piece for part in parts for piece in self._part(part)], word)
         ]
         if len(variants) > 1:
             return [Field(runs=one.runs, start=word.start, end=word.end, word=one.word, shared=True) for one in made]
@@ -361,43 +359,3 @@ def _whole_words(runs: Sequence[Run], part: Part) -> bool:
         left[1] == right[1] or left[0][-1].isspace() or right[0][0].isspace()
         for left, right in itertools.pairwise(texts)
     )
-
-
-def _assemble(pieces: Sequence[Piece], word: Word) -> list[Field]:
-    groups: list[list[Run]] = [[]]
-    for piece in pieces:
-        if piece is None:
-            groups.append([])
-        else:
-            groups[-1].append(piece)
-    groups = [group for group in groups if any(run.text is None or run.text or run.quoted for run in group)]
-    fields: list[Field] = []
-    for group in groups:
-        came = group[0].came
-        own = _site(group)
-        place = own if len(groups) > 1 or came == "array" else None
-        start, end = place or (word.start, word.end)
-        fields.append(
-            Field(
-                runs=tuple(group),
-                start=start,
-                end=end,
-                word=(word.start, word.end),
-                split=place is not None and came == "variable",
-                shared=place is None and len(groups) > 1,
-                optional=any(run.optional for run in group),
-                splices=any(run.splices for run in group),
-            )
-        )
-    return fields
-
-
-def _site(group: Sequence[Run]) -> tuple[int, int] | None:
-    """Return the one place where all of an argument is written, if it is not the word itself."""
-    sites = {run.site for run in group}
-    if len(sites) == 1:
-        return group[0].site
-    first, last = group[0].site, group[-1].site
-    if all(run.came == "variable" for run in group) and first and last and first[0] < last[1]:
-        return first[0], last[1]
-    return None

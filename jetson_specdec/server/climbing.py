@@ -290,9 +290,9 @@ def _flags(plan: Plan, situation: Situation) -> tuple[Any, Any, ServeFlags]:
     """Read a plan's text: the recipe, the command, its flags."""
     from jetson_specdec.recipe.config_file import parse_config
     from jetson_specdec.recipe.flags import ServeFlags
-    from jetson_specdec.recipe.load import parse_recipe
+    from jetson_specdec.recipe.load import load_recipe
 
-    recipe = parse_recipe(plan.recipe.after, path=plan.recipe.path)
+    recipe = load_recipe(plan.recipe.path or "-", text=plan.recipe.after)
     command = recipe.commands[plan.command_index]
     config = situation.flags.config
     if plan.files and config is not None:

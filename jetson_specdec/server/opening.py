@@ -62,7 +62,7 @@ def open_recipe(recipe: Recipe | Plan | str | Path, index: int, environ: Mapping
     from jetson_specdec.recipe.config_file import find_config
     from jetson_specdec.recipe.core import Recipe as RecipeValue
     from jetson_specdec.recipe.flags import ServeFlags
-    from jetson_specdec.recipe.load import load_recipe, parse_recipe
+    from jetson_specdec.recipe.load import beside_reader, load_recipe
     from jetson_specdec.recipe.shell import parse_shell
 
     original: str | None = None
@@ -73,10 +73,10 @@ def open_recipe(recipe: Recipe | Plan | str | Path, index: int, environ: Mapping
         parsed = recipe
     else:
         original, index = recipe.recipe.before, recipe.command_index
-        parsed = parse_recipe(recipe.recipe.after, path=recipe.recipe.path)
+        parsed = load_recipe(recipe.recipe.path or "-", text=recipe.recipe.after)
         files = {change.path: change.after for change in recipe.files if change.path is not None and change.changed}
     if parsed.form == "shell":
-        parsed = parse_shell(parsed.text, path=parsed.path, environ=environ)
+        parsed = parse_shell(parsed.text, path=parsed.path, environ=environ, read=beside_reader(parsed.path))
     if not 0 <= index < len(parsed.commands):
         raise CommandChoiceError("JSE501", index=index, count=len(parsed.commands))
     command = parsed.commands[index]

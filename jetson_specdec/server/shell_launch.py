@@ -122,9 +122,10 @@ def _ours(front: tuple[str, ...], own: str, *verb: str) -> tuple[str, ...]:
 
 
 def _find(recipe: Recipe, command: ServeCommand, environ: Mapping[str, str]) -> Found:
+    from jetson_specdec.recipe.core import reader_of
     from jetson_specdec.recipe.shell import read_shell
 
-    finder = read_shell(recipe.text, path=recipe.path, environ=environ)
+    finder = read_shell(recipe.text, path=recipe.path, environ=environ, read=reader_of(recipe))
     return finder.found[command.index]
 
 

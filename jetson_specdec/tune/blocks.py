@@ -137,9 +137,9 @@ def bench(
         OptionError: the prompts do not suffice or cannot be read.
     """
     from jetson_specdec.loadgen.served import served_by
-    from jetson_specdec.recipe.load import parse_recipe
+    from jetson_specdec.recipe.load import load_recipe
 
-    served = served_by(parse_recipe(plan.recipe.after, path=plan.recipe.path), command=plan.command_index)
+    served = served_by(load_recipe(plan.recipe.path or "-", text=plan.recipe.after), command=plan.command_index)
     prompts: Any = settings.prompts
     if prompts is not None and prompts != "random":
         prompts = Path(prompts)
