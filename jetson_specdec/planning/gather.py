@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from attrs import evolve
 
 from jetson_specdec.errors import CommandChoiceError, OptionError
+from jetson_specdec.findings import Finding
 from jetson_specdec.models.naming import is_path, is_repository_id
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
 from jetson_specdec.strategies.core import Situation
@@ -123,6 +124,7 @@ def gather(
     heads, pairs = _candidates(catalog, identity)
     offline = is_offline(command.env)
     simulated = wishes.baseline is not None and wishes.baseline.simulated
+    profile, damaged = _profile(identity, record, flags, host)
     situation = Situation(
         device=device,
         release=release,
@@ -132,7 +134,8 @@ def gather(
         speculation=speculation,
         identity=identity,
         record=record,
-        profile=_profile(identity, record, flags, host),
+        profile=profile,
+        damaged=damaged,
         heads=heads,
         pairs=pairs,
         head_wanted=wishes.head,
@@ -209,30 +212,39 @@ def _candidates(catalog: Catalog, identity: TargetIdentity) -> tuple[tuple[Head,
 
 def _profile(
     identity: TargetIdentity, record: TargetRecord | None, flags: ServeFlags, host: Host
-) -> ModelProfile | None:
-    """Return the target's shape and sizes: from its files, else its config, else the catalogue."""
+) -> tuple[ModelProfile | None, tuple[Finding, ...]]:
+    """Return the target's shape and sizes (from its files, else its config, else the catalogue), and damaged files."""
     from jetson_specdec.errors import ModelError
     from jetson_specdec.models.profile import profile_from_catalogue, profile_from_config
 
     quantization = flags.quantization
+    damaged: tuple[Finding, ...] = ()
     if identity.how != "speculators" and identity.config is not None:
         if identity.folder is not None and quantization is None:
             from jetson_specdec.models.local import profile_from_dir
 
             try:
-                return profile_from_dir(host, identity.folder, id=identity.id, dtype=flags.dtype)
-            except ModelError:
-                pass  # damaged weight files are the engine's to report; the config still tells the shape
-        return profile_from_config(identity.config, id=identity.id, quantization=quantization, dtype=flags.dtype)
+                read = profile_from_dir(host, identity.folder, id=identity.id, dtype=flags.dtype)
+            except ModelError as error:
+                damaged = (Finding.of("JSD581", reason=str(error)),)  # the config still tells the shape
+            else:
+                return read, _missing(read)
+        profile = profile_from_config(identity.config, id=identity.id, quantization=quantization, dtype=flags.dtype)
+        return profile, damaged
     if record is None:
-        return None
+        return None, ()
     precision = identity.precision
     if precision is None:
         # The original repository of a model that ships quantised (gpt-oss) has no bf16 weights.
         precision = record.native_precision or "bf16"
     if quantization == "fp8" and precision == "bf16":
         precision = "fp8"  # vLLM quantises the linear layers while loading
-    return profile_from_catalogue(record, precision)
+    return profile_from_catalogue(record, precision), ()
+
+
+def _missing(profile: ModelProfile) -> tuple[Finding, ...]:
+    """Return what a model's folder lacks."""
+    return tuple(finding for finding in profile.findings if finding.topic == "files-missing")
 
 
 def _with_speculator(situation: Situation, catalog: Catalog) -> Situation:
@@ -298,8 +310,9 @@ def _with_local_drafter(situation: Situation, wanted: str | None, host: Host) ->
         return situation
     try:
         profile = profile_from_dir(host, folder)
-    except ModelError:
-        return situation
+    except ModelError as error:
+        return evolve(situation, damaged=(*situation.damaged, Finding.of("JSD581", reason=str(error))))
+    situation = evolve(situation, damaged=(*situation.damaged, *_missing(profile)))
     target = situation.identity.folder
     tokenizers = (read_tokenizer(host, target) if target else None, read_tokenizer(host, folder))
     return evolve(situation, drafter_profile=profile, tokenizers=tokenizers)

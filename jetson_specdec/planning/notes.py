@@ -25,6 +25,7 @@ def about_target(situation: Situation) -> tuple[Finding, ...]:
         found.append(unknown)
     if identity.folder is not None:
         found.append(Finding.of("JSD577", served=identity.served, folder=identity.folder))
+    found += situation.damaged
     if "config-unreadable" in identity.remarks:
         found.append(Finding.of("JSD489", served=identity.served))
     if "third-party-copy" in identity.remarks and identity.base is not None:

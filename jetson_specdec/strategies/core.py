@@ -61,6 +61,7 @@ class Situation:
         identity: which model is served.
         record: what the catalogue knows of it, or None.
         profile: its shape and sizes, or None.
+        damaged: what is wrong with files of the target or of the named drafter that are at hand.
         heads: published drafters for it, best first.
         pairs: same-family drafts for it, best first.
         head_wanted: a head or drafter the user named (`--head`), or None.
@@ -95,6 +96,7 @@ class Situation:
     identity: TargetIdentity
     record: TargetRecord | None = None
     profile: ModelProfile | None = None
+    damaged: tuple[Finding, ...] = ()
     heads: tuple[Head, ...] = ()
     pairs: tuple[DraftPair, ...] = ()
     head_wanted: str | None = None
