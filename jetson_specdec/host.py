@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -140,6 +139,8 @@ class LocalHost(_FileHost):
 
     def run(self, argv: Sequence[str], *, timeout: float = 10.0) -> CommandResult | None:
         """Run a program with no input and the C locale; output beyond decoding is replaced, never raised."""
+        import subprocess
+
         try:
             done = subprocess.run(
                 list(argv),

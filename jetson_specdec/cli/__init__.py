@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -30,6 +31,9 @@ COMMANDS = {
 }
 """Command → what it is for; `cli/NAME.py` holds a function of that name."""
 
+_GC_THRESHOLD = 50_000
+"""New objects between two looks for garbage; Python's own 700 suit a program that has been loaded already."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; also the console script.
@@ -37,11 +41,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     Errors that this package raises on purpose become one line on stderr and their own exit code (2 for bad input);
     anything else is an internal error (1) with its traceback.
     """
+    if argv is not None:
+        return _answer(list(argv))
+    # As a program: what an answer loads and makes stays until its end, and looking for garbage in it finds none.
+    gc.set_threshold(_GC_THRESHOLD, *gc.get_threshold()[1:])
+    try:
+        return _answer(sys.argv[1:])
+    finally:
+        gc.freeze()
+
+
+def _answer(words: list[str]) -> int:
     from jetson_specdec.errors import SpecdecError
     from jetson_specdec.render.terminal import forgiving
 
     forgiving(sys.stdout)
-    words = list(sys.argv[1:] if argv is None else argv)
     try:
         result = _run(words)
         sys.stdout.flush()

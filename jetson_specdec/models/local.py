@@ -11,7 +11,6 @@ from jetson_specdec.errors import ModelError
 from jetson_specdec.findings import Finding
 from jetson_specdec.host import Host
 from jetson_specdec.models.profile import ModelProfile, profile_from_config
-from jetson_specdec.models.safetensors_read import read_headers
 
 __all__ = ["cache_folder", "cached_snapshot", "is_offline", "profile_from_cache", "profile_from_dir", "read_tokenizer"]
 
@@ -43,6 +42,8 @@ def profile_from_dir(host: Host, path: str, *, id: str | None = None, dtype: str
     assert config is not None
     extra = _read_json(host, f"{path.rstrip('/')}/hf_quant_config.json", required=False)
     files, missing = _weight_files(host, path, names)
+    from jetson_specdec.models.safetensors_read import read_headers
+
     read = read_headers(host, path, files) if files and not missing else None
     headers, short = read if read is not None else (None, ())
     profile = profile_from_config(

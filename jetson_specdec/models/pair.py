@@ -7,7 +7,6 @@ and then drafts badly or dies at the first request. Each finding says which of t
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -59,6 +58,8 @@ def tokenizers_equal(target: bytes | None, draft: bytes | None) -> bool | None:
     """
     if target is None or draft is None:
         return None
+    import hashlib
+
     if hashlib.sha256(target).digest() == hashlib.sha256(draft).digest():
         return True
     first, second = _essence(target), _essence(draft)

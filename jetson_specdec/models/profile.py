@@ -4,30 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
 from jetson_specdec.findings import Finding
-from jetson_specdec.models.config_read import formula_verified, read_shape
-from jetson_specdec.models.config_values import text_config
 from jetson_specdec.models.core import DraftPair, Head, TargetRecord
 from jetson_specdec.models.draft_config import DraftConfig, read_draft_config
 from jetson_specdec.models.memory import weights_of
-from jetson_specdec.models.parameters import (
-    count_head_parameters,
-    count_parameters,
-    vision_parameters,
-)
-from jetson_specdec.models.quantization import (
-    Quantization,
-    dtype_bytes,
-    kv_dtype_bytes,
-    read_quantization,
-)
-from jetson_specdec.models.safetensors_read import TensorInfo, WeightSizes, dtype_of_files, weight_sizes
-from jetson_specdec.models.shape import KVLayers, MoE, Shape, StateLayers
+from jetson_specdec.models.quantization import Quantization, dtype_bytes, kv_dtype_bytes, read_quantization
 from jetson_specdec.values import frozen
+
+if TYPE_CHECKING:
+    from jetson_specdec.models.safetensors_read import TensorInfo, WeightSizes
+    from jetson_specdec.models.shape import KVLayers, MoE, Shape, StateLayers
 
 __all__ = [
     "BytesSource",
@@ -170,6 +160,11 @@ def profile_from_config(
         files: names of the files the headers come from.
         source: where the config was read.
     """
+    # What reads configs and counts parameters is not needed for a model that the catalogue knows.
+    from jetson_specdec.models.config_read import read_shape
+    from jetson_specdec.models.config_values import text_config
+    from jetson_specdec.models.safetensors_read import dtype_of_files, weight_sizes
+
     shape = read_shape(config)
     text, _ = text_config(config)
     beside = quantization if isinstance(quantization, Mapping) else None
@@ -272,6 +267,8 @@ def _with_head_formula(profile: ModelProfile, shape: Shape, draft: DraftConfig, 
     numbers = (shape.hidden, shape.heads, shape.kv_heads, shape.head_dim, shape.intermediate, vocab, size)
     if draft.method != "eagle3" or any(number is None for number in numbers):
         return attrs.evolve(profile, findings=(*profile.findings, Finding.of("JSD471", id=profile.id)))
+    from jetson_specdec.models.parameters import count_head_parameters
+
     hidden, heads, kv_heads, dim, inner, vocab, size = (int(number or 0) for number in numbers)
     count = count_head_parameters(
         hidden=hidden, heads=heads, kv_heads=kv_heads, head_dim=dim, intermediate=inner, draft_vocab=vocab,
@@ -287,6 +284,9 @@ def _with_head_formula(profile: ModelProfile, shape: Shape, draft: DraftConfig, 
 
 
 def _with_formula(profile: ModelProfile, shape: Shape, config: Mapping[str, Any], size: int | None) -> ModelProfile:
+    from jetson_specdec.models.config_read import formula_verified
+    from jetson_specdec.models.parameters import count_parameters, vision_parameters
+
     count = count_parameters(shape)
     each = _bytes_per_weight(profile.quantization, size)
     if count is None or each is None or size is None:

@@ -21,10 +21,12 @@ def speed_outlook(situation: Situation, proposal: Proposal) -> SpeedOutlook | No
     k = config.get("num_speculative_tokens")
     if proposal.drafter is None or not isinstance(k, int) or k < 1:
         return None
-    from jetson_specdec.estimate.speed import Board, calibrate_report, outlook
+    from jetson_specdec.estimate.speed_constants import Board
+    from jetson_specdec.estimate.speed_outlook import outlook
 
     calibration = share = None
     if situation.baseline is not None:
+        from jetson_specdec.estimate.speed_calibration import calibrate_report
         from jetson_specdec.measurements import decode_share
         from jetson_specdec.measurements.coherence import speed_contradicts_time
 

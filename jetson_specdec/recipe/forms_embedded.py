@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 
 from jetson_specdec.recipe.core import ArgEdit, Form, Recipe
-from jetson_specdec.recipe.embedded import Located
+
+if TYPE_CHECKING:
+    from jetson_specdec.recipe.embedded import Located
 
 __all__ = ["EMBEDDED", "edit_embedded", "parse_embedded", "reparse"]
 

@@ -53,7 +53,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> tuple[str, bool]:
             shown = re.sub(rf"(?<![^\s=\"',:\[]){re.escape(secret)}(?![^\s\"',\]\\;|&)])", MASK, shown)
         else:
             shown = shown.replace(secret, MASK)
-    for pattern in secret_patterns():
+    for pattern in secret_patterns(shown):
         shown = pattern.sub(_mask, shown)
     return shown, shown != text
 

@@ -7,8 +7,6 @@ Kubernetes, `name: HF_TOKEN` with its `value`, another service's environment, fl
 
 from __future__ import annotations
 
-import base64
-import binascii
 import itertools
 import json
 import re
@@ -149,9 +147,11 @@ def _kept(value: Any) -> Iterator[str]:
     """Yield a value of a Secret, and what it decodes to."""
     yield from _shown(value)
     if isinstance(value, str):
+        import base64
+
         try:
             plain = base64.b64decode("".join(value.split()), validate=True).decode()
-        except (binascii.Error, ValueError):
+        except ValueError:
             return
         yield from _shown(plain)
 

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The few shapes that answers take on a terminal: a headline, a table, a diff, marked lines.
 
-Everything goes through one rich console: colours only on a terminal and never with `NO_COLOR`. Text from outside is
-never read as markup, and what people copy (commands, diffs) is never wrapped.
+Everything goes through one rich console: colours only on a terminal and never with `NO_COLOR`. Where nobody sees it,
+`plain` prints the same without rich. Text from outside is never read as markup, and what people copy (commands, diffs)
+is never wrapped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from jetson_specdec.render import plain
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -30,6 +33,7 @@ __all__ = [
     "yes_no",
 ]
 
+_Row: TypeAlias = "tuple[tuple[str, str], str, tuple[str, str]]"
 MARKS = {"blocking": ("✗", "bold red"), "warning": ("!", "yellow"), "info": ("·", "dim")}
 
 
@@ -40,8 +44,7 @@ def console() -> Console:
 
     made = Console(highlight=False, markup=False, emoji=False)
     if not made.is_terminal:
-        # A pipe or a file has no width: long lines stay whole, for whoever searches or copies them.
-        made.width = 10_000
+        made.width = plain.UNSEEN_WIDTH
     return made
 
 
@@ -56,6 +59,22 @@ def _emit(shape: RenderableType) -> None:
         console().out(row.rstrip(), highlight=False)
 
 
+def _grid(rows: Sequence[_Row]) -> None:
+    """Print indented rows of a mark and a text, whose second half has a style of its own."""
+    texts = [("", mark, first + second) for (mark, _), first, (second, _) in rows]
+    lines = plain.columns(texts, gap=1) if plain.is_unseen() else None
+    if lines is not None:
+        plain.put_all(lines)
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    for mark, first, second in rows:
+        grid.add_row("", Text(*mark), Text.assemble(first, second if second[0] else ""))
+    _emit(grid)
+
+
 def forgiving(stream: Any) -> None:
     """Let a stream write what its encoding lacks as an escape: an answer is never lost over a sign in a name."""
     # `strict` is what nobody chose; C and POSIX locales have `surrogateescape`, which still fails.
@@ -65,18 +84,19 @@ def forgiving(stream: Any) -> None:
 
 def headline(text: str, style: str = "bold") -> None:
     """Print the answer itself, first and on a line of its own."""
-    console().print(text, style=style, soft_wrap=True)
+    line(text, style)
 
 
 def section(title: str) -> None:
     """Start a part of the answer."""
-    console().print()
-    console().print(title, style="bold")
+    line("")
+    line(title, "bold")
 
 
 def line(text: str, style: str | None = None) -> None:
     """Print one unwrapped line."""
-    console().print(text, style=style, soft_wrap=True)
+    if not (plain.is_unseen() and plain.put(text)):
+        console().print(text, style=style, soft_wrap=True)
 
 
 def diff(text: str) -> None:
@@ -91,46 +111,44 @@ def diff(text: str) -> None:
             style = "red"
         elif row.startswith("@@"):
             style = "cyan"
-        console().print(row, style=style, soft_wrap=True)
+        line(row, style)
 
 
 def findings(found: Iterable[Finding], *, secrets: tuple[str, ...] = ()) -> None:
     """Print findings, one paragraph each: mark, text (secrets masked), and its code for `explain`."""
-    from rich.table import Table
-    from rich.text import Text
-
     from jetson_specdec.recipe.masking import redact
 
-    grid = Table.grid(padding=(0, 1, 0, 0))
+    rows: list[_Row] = []
     for finding in found:
-        mark, style = MARKS[finding.severity.value]
         code = f"  [{finding.code} {finding.topic}]"
         message = redact(finding.message, secrets)[0] if secrets else finding.message
-        grid.add_row("", Text(mark, style), Text.assemble(message, (code, "dim")))
-    _emit(grid)
+        rows.append((MARKS[finding.severity.value], message, (code, "dim")))
+    _grid(rows)
 
 
 def steps(wanted: Sequence[Step]) -> None:
     """Print next steps, numbered, each with the command to paste."""
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table.grid(padding=(0, 1, 0, 0))
+    rows: list[_Row] = []
     for number, step in enumerate(wanted, 1):
-        command = ("\n" + step.command, "cyan") if step.command is not None else ""
-        grid.add_row("", f"{number}.", Text.assemble(step.text, command))
-    _emit(grid)
+        command = f"\n{step.command}" if step.command is not None else ""
+        rows.append(((f"{number}.", ""), step.text, (command, "cyan")))
+    _grid(rows)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str | None]], *, right: Sequence[int] = ()) -> None:
     """Print a plain table; None is shown as an em dash, columns in `right` are aligned to the right."""
+    shown = [["—" if cell is None else cell for cell in row] for row in rows]
+    lines = plain.columns([list(header), *shown], gap=2, right=right) if plain.is_unseen() else None
+    if lines is not None:
+        plain.put_all(lines)
+        return
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for index, name in enumerate(header):
         made.add_column(name, justify="right" if index in right else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*("—" if cell is None else cell for cell in row))
+    for row in shown:
+        made.add_row(*row)
     _emit(made)
 
 

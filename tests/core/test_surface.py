@@ -55,6 +55,31 @@ def test_importing_loads_nothing_heavy():
     assert len([name for name in loaded if name.startswith("jetson_specdec")]) == 1
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
+def test_a_plan_of_a_shell_recipe_loads_only_what_it_needs(tmp_path, options):
+    recipe = tmp_path / "serve.sh"
+    recipe.write_text("docker run vllm/vllm-openai:v0.32.0 --model Qwen/Qwen3-8B --gpu-memory-utilization 0.75\n")
+    words = ["plan", str(recipe), "--device", "thor-t5000", "--l4t", "38.4.0", *options]
+    code = (
+        "import sys; from jetson_specdec.cli import main; code = main(sys.argv[1:]); "
+        "sys.stderr.write(' '.join(sys.modules)); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stderr.split())
+    assert "jetson_specdec.planner" in loaded
+    heavy = set(HEAVY) - {"attrs", "json", "re"} | {"importlib.resources", "subprocess", "email", "hashlib", "base64"}
+    assert not loaded & heavy
+    others = ("apply", "gate", "loadgen", "logs", "measurements", "server", "testing", "tune")
+    assert not loaded & {f"jetson_specdec.{room}" for room in others}
+    assert not loaded & {
+        f"jetson_specdec.recipe.{form}" for form in ("compose", "embedded", "manifest", "unit", "yaml_tree")
+    }
+    assert not loaded & {
+        f"jetson_specdec.models.{name}" for name in ("config_read", "hub", "safetensors_read", "shape")
+    }
+
+
 def _literal_codes():
     for path in PACKAGE.rglob("*.py"):
         for code in re.findall(r"\"(JS[DE]\d{3})\"", path.read_text(encoding="utf-8")):

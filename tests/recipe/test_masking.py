@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from jetson_specdec.recipe import redact
 from jetson_specdec.recipe.masking import is_secret_name
+from jetson_specdec.recipe.secret_forms import secret_patterns
 
 SECRET = "q7Zr-Secret_9x"
 
@@ -186,3 +187,72 @@ def test_names():
     assert not is_secret_name("eos_token")
     assert not is_secret_name("MAX_TOKENS")
     assert not is_secret_name("KEYFILE")
+
+
+KEY = "aB3" * 14
+HEX = "0123abcd" * 6
+# One for each form of secrets.
+SAMPLES = [
+    f"hf_{KEY}",
+    f"ghp_{KEY} glpat-{KEY}",
+    "xoxb-" + "1a" * 12,
+    f"sk-{KEY}",
+    f"sk-lf-{HEX} ms-{HEX[:8]}-{HEX[:4]}-{HEX}",
+    f"nvapi-{KEY} npm_{KEY}",
+    "AKIA" + "ABCD" * 4,
+    f"eyJ{KEY}.{KEY}.x",
+    "authorization: basic x1y2z3",
+    "bearer x1y2z3",
+    "postgres://user:x1y2z3@db",
+    "--api-key x1y2z3",
+    "api_key=x1y2z3",
+    "hf_token: x1y2z3",
+    'my_password\\": x1y2z3',
+    '{"token":"x1y2z3"',
+    "environ['hf_token'] = 'x1y2z3'",
+    "setdefault('hf_token', 'x1y2z3')",
+    'login("x1y2z3")',
+    "SetCredential=a: x1y2z3",
+    "-----BEGIN RSA PRIVATE KEY-----\nx1y2z3\n-----END",
+    "https://0123456789abcdef@errors.example",
+    "basicauth.users=me:x1y2z3",
+    "me:$apr1$x1y2z3",
+    "# token x1Y2z3x1Y2z3x1Y2",
+    "# secret: x1y2z3",
+    "hub token : x1y2z3",
+    "# password is x1y2z3",
+    "# sudo pass: x1y2z3",
+    "密码：x1y2z3",
+    "docker login -u me -p x1y2z3",
+    "sshpass -p x1y2z3",
+    "wandb login x1y2z3",
+    "curl -u me:x1y2z3",
+    "echo x1y2z3 | docker login -u me --password-stdin",
+    "sudo -S id <<< x1y2z3",
+]
+
+
+def test_there_is_a_sample_of_every_form():
+    everything = "\n".join(SAMPLES)
+    patterns = list(secret_patterns(everything))
+    assert len(patterns) == len(SAMPLES)
+    for pattern, sample in zip(patterns, SAMPLES, strict=True):
+        assert pattern.search(sample), (pattern.pattern, sample)
+
+
+@given(
+    st.lists(st.sampled_from([*SAMPLES, "token", "key", " ", "\n", "=", ":", "@", '"', "--max-tokens"]), max_size=4),
+    st.sampled_from([str, str.upper, str.swapcase, lambda text: text.replace("i", "ı").replace("k", "\u212a")]),
+    st.integers(0, 60),
+)
+def test_no_pattern_that_matches_is_left_out(pieces, changed, start):
+    text = changed("".join(pieces))[start:]
+    patterns = list(secret_patterns("\n".join(SAMPLES)))
+    assert {each.pattern for each in patterns if each.search(text)} <= {each.pattern for each in secret_patterns(text)}
+
+
+def test_texts_without_secrets_need_few_patterns():
+    text = (
+        'docker run -v "$HOME/.cache:/root/.cache" vllm/vllm-openai:v0.32.0 --model a/b --max-num-batched-tokens 8192\n'
+    )
+    assert len(list(secret_patterns(text))) < 3
