@@ -55,6 +55,7 @@ def _answer(words: list[str]) -> int:
     from jetson_specdec.errors import SpecdecError
     from jetson_specdec.render.terminal import forgiving
 
+    _open_streams()
     forgiving(sys.stdout)
     try:
         result = _run(words)
@@ -110,6 +111,23 @@ def parser() -> App:
     for name, about in COMMANDS.items():
         app.command(f"jetson_specdec.cli.parsed:{name}", name=name, help=about)
     return app
+
+
+def _open_streams() -> None:
+    """Open what was closed before we began (`>&-`): its number would go to the next file, a state file among them."""
+    import os
+
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is not None:
+            continue
+        try:
+            os.fstat(number)
+        except OSError:
+            handle = os.open(os.devnull, os.O_RDWR)
+            if handle != number:
+                os.dup2(handle, number)
+                os.close(handle)
+        setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - for as long as we run
 
 
 def _version() -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -29,8 +30,9 @@ def print_json(value: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Print a remark on stderr, where answers never go."""
-    print(text, file=sys.stderr)  # noqa: T201
+    """Print a remark on stderr, where answers never go; nobody there to read it is no failure."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr)  # noqa: T201
 
 
 def tell(label: str, **values: Any) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -248,13 +249,24 @@ def _agree(offer: Offer, settings: TuneSettings, *, yes: bool, json: bool) -> bo
 
 
 def _show(result: TuneResult, *, json: bool) -> int:
-    if json:
-        print_json(result.to_json())
-    else:
-        from jetson_specdec.render.tune import print_result
+    with _somebody_reads():
+        if json:
+            print_json(result.to_json())
+        else:
+            from jetson_specdec.render.tune import print_result
 
-        print_result(result)
+            print_result(result)
     return result.exit_code
+
+
+@contextmanager
+def _somebody_reads() -> Iterator[None]:
+    """Print an answer; where nobody is there to read it (a closed pipe or terminal), the exit code still tells."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing may be written at exit either
 
 
 def _restore(state_dir: Path | None, *, json: bool) -> int:
@@ -263,13 +275,14 @@ def _restore(state_dir: Path | None, *, json: bool) -> int:
     from jetson_specdec.tune.putback import findings_of, restore
 
     done = restore(state_dir)
-    if json:
-        print_json({"schema_version": 1, "restored": [asdict(each) for each in done]})
-    else:
-        from jetson_specdec.render.tune import print_restored
+    with _somebody_reads():
+        if json:
+            print_json({"schema_version": 1, "restored": [asdict(each) for each in done]})
+        else:
+            from jetson_specdec.render.tune import print_restored
 
-        print_restored(done, findings_of(done))
-    return 15 if any(each.failed for each in done) else 0
+            print_restored(done, findings_of(done))
+    return 15 if any(each.failed or each.unreadable for each in done) else 0
 
 
 def _rejudge(folder: Path, rules: Any, *, json: bool) -> int:

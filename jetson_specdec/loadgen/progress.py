@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TextIO
 
@@ -47,7 +48,8 @@ def print_progress(stream: TextIO) -> Callable[[Progress], None]:
                 "elapsed_s": progress.elapsed_s,
             },
         )
-        stream.write("\r" + text + ("\n" if progress.done == progress.total else ""))
-        stream.flush()
+        with contextlib.suppress(OSError):  # a terminal that was closed must not end a measurement
+            stream.write("\r" + text + ("\n" if progress.done == progress.total else ""))
+            stream.flush()
 
     return show

@@ -42,7 +42,12 @@ def console() -> Console:
     """Return the console that answers are printed to."""
     from rich.console import Console
 
-    made = Console(highlight=False, markup=False, emoji=False)
+    class Quiet(Console):
+        def on_broken_pipe(self) -> None:
+            """Leave it to the command line: rich would exit with 1, and the exit code is an answer too."""
+            raise BrokenPipeError
+
+    made = Quiet(highlight=False, markup=False, emoji=False)
     if not made.is_terminal:
         made.width = plain.UNSEEN_WIDTH
     return made

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from jetson_specdec.server.ladder import Rung, next_rung
     from jetson_specdec.server.launch import Launch, launch_of
     from jetson_specdec.server.occupants import Occupant
+    from jetson_specdec.server.restoring import Restored, restore
     from jetson_specdec.server.server import Server
-    from jetson_specdec.server.state import Restored, RunState, leftovers, restore
+    from jetson_specdec.server.state import RunState, leftovers
     from jetson_specdec.server.watchdog import MemorySample, Watchdog
 
 _HOMES = {
@@ -26,8 +27,9 @@ _HOMES = {
     "ladder": ("Rung", "next_rung"),
     "launch": ("Launch", "launch_of"),
     "occupants": ("Occupant",),
+    "restoring": ("Restored", "restore"),
     "server": ("Server",),
-    "state": ("Restored", "RunState", "leftovers", "restore"),
+    "state": ("RunState", "leftovers"),
     "watchdog": ("MemorySample", "Watchdog"),
 }
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jetson_specdec.recipe.core import Recipe, ServeCommand
     from jetson_specdec.recipe.flags import ServeFlags
 
-__all__ = ["CONTAINER_PROGRAMS", "KEEP_ENVIRON", "MARKER", "Launch", "launch_of"]
+__all__ = ["BACK", "CONTAINER_PROGRAMS", "KEEPER", "KEEP_ENVIRON", "MARKER", "Launch", "launch_of"]
 
 MARKER = "JETSON_SPECDEC_RUN"
 """Environment variable that every process of a start carries, so that it can be found again."""
@@ -24,6 +24,10 @@ KEEP_ENVIRON = "SPT_NOENV"
 
 vLLM gives its engine and worker processes titles, which would overwrite the mark: when the API server is killed
 together with the keeper they live on, hold all the memory, and could not be told from somebody else's."""
+KEEPER = "JETSON_SPECDEC_KEEPER"
+"""Environment variable of the keeper of a start."""
+BACK = "JETSON_SPECDEC_BACK"
+"""Environment variable of a server that was brought back, so that it is not brought back twice."""
 
 CONTAINER_PROGRAMS = ("docker", "podman", "nerdctl", "jetson-containers")
 LaunchKind = Literal["process", "container", "compose", "unit"]

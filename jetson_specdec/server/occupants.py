@@ -1,29 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who stands where a server is to start: on its port, under its container's name, as the same unit or service.
-
-Nobody is touched unless told to. When told to, a server is ended by what supervises it (Docker for a container, systemd
-for a unit): a signal alone would be answered by `--restart` or `Restart=`.
-"""
+"""Who stands where a server is to start: on its port, under its container's name, as the same unit or service."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import json
-import os
 import re
-import signal
+import shutil
 import socket
-import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 from attrs import evolve, field, frozen
-
-from jetson_specdec.errors import ServerError
 
 if TYPE_CHECKING:
     import psutil
@@ -32,11 +23,13 @@ if TYPE_CHECKING:
     from jetson_specdec.server.commands import Runner
     from jetson_specdec.server.launch import Launch
 
-__all__ = ["Occupant", "find_occupants", "port_is_free", "start_again", "take_down"]
+__all__ = ["Occupant", "find_occupants", "inspect", "obstacle", "port_is_free", "unit_is_up"]
 
 OccupantKind = Literal["process", "container", "service", "unit", "unknown"]
 _INTERPRETER = re.compile(r"(?:python|pypy)[\d.]*|bash|sh|dash")
 _CONTAINER_ID = re.compile(r"(?:docker|libpod|nerdctl|cri-containerd)[-/]([0-9a-f]{12,64})|/docker/([0-9a-f]{12,64})")
+_UP = ("active", "activating", "reloading")
+_NO_ENGINE = ("sudo", "bash", "sh", "dash", "docker", "podman", "nerdctl")
 
 
 @frozen(kw_only=True)
@@ -48,13 +41,18 @@ class Occupant:
         name: container, service, unit or program.
         holds: what is needed: `port`, `name`, `unit` or `service`.
         port: which port, where that is it.
-        pid: its process, where known.
-        command: its command line, secrets masked, where known.
+        pid: its process, where known; `pid_started` is when that began (ticks since boot).
+        command: its command line, secrets masked, where known; of a container its image.
         running: False for a container that only has the name.
         stop: the command that ends it for good.
         start: the command that brings it back.
-        rename: new name of a container, under which it waits.
+        container: id of a container, which stays when its name changes.
+        vanishes: whether its container is removed when it is stopped (`--rm`); `argv` then runs it again.
+        rename: name of a container under which it waits meanwhile.
         argv, cwd, environ, output: of a native process, to start it again.
+        family: of a native process: the processes below it and when they began.
+        ordered: whether its end was ordered: from then on it has to be brought back.
+        mark: names this bringing back, so that it happens once.
     """
 
     kind: OccupantKind
@@ -62,15 +60,21 @@ class Occupant:
     holds: str
     port: int | None = None
     pid: int | None = None
+    pid_started: int | None = None
     command: str | None = None
     running: bool = True
     stop: tuple[str, ...] = ()
     start: tuple[str, ...] = ()
+    container: str | None = None
+    vanishes: bool = False
     rename: str | None = None
     argv: tuple[str, ...] = field(default=(), repr=False)
     cwd: str | None = None
     environ: Mapping[str, str] = field(factory=dict, repr=False)
     output: str | None = None
+    family: tuple[tuple[int, int], ...] = ()
+    ordered: bool = False
+    mark: str = ""
 
     @property
     def shown(self) -> str:
@@ -88,7 +92,27 @@ class Occupant:
         values = dict(data)
         for name in ("stop", "start", "argv"):
             values[name] = tuple(values[name])
+        values["family"] = tuple((int(pid), int(began)) for pid, began in values.get("family", ()))
         return cls(**values)
+
+
+def obstacle(occupant: Occupant) -> str | None:
+    """Return why a server could not be brought back once it is ended, so that it is better left alone; else None."""
+    if occupant.kind == "unknown":
+        return occupant.command or "its owner is another user"
+    if occupant.kind == "process" and _program(occupant) is None:
+        return "its command line names no program that could be run again"
+    if occupant.kind == "container" and occupant.vanishes and occupant.running and not occupant.argv:
+        return "it was started with --rm, so stopping removes it, and this recipe does not start it"
+    return None
+
+
+def _program(occupant: Occupant) -> str | None:
+    program = occupant.argv[0] if occupant.argv else ""
+    if "/" in program:
+        place = Path(occupant.cwd or "/") / program
+        return str(place) if place.is_file() else None
+    return shutil.which(program, path=occupant.environ.get("PATH")) if program else None
 
 
 def port_is_free(port: int) -> bool:
@@ -119,17 +143,25 @@ def find_occupants(launch: Launch, address: Address, runner: Runner) -> tuple[Oc
         service = _service(launch, runner)
         found += [service] if service is not None else []
     if not port_is_free(address.port) and not any(one.running for one in found):
-        found.append(_on_port(address.port, launch.program, runner))
+        found.append(on_port(address.port, runner, program=launch.program))
     return tuple(found)
 
 
-def _container(program: str, name: str, holds: str, runner: Runner) -> Occupant | None:
+def inspect(program: str, name: str, runner: Runner) -> dict[str, Any] | None:
+    """Return what the runtime tells of a container by its name or id; None where it knows none."""
     answer = runner.run([program, "inspect", "--type", "container", name])
     if answer is None or not answer.ok:
         return None
     try:
-        data = json.loads(answer.stdout)[0]
+        data: Any = json.loads(answer.stdout)[0]
     except (ValueError, LookupError, TypeError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _container(program: str, name: str, holds: str, runner: Runner) -> Occupant | None:
+    data = inspect(program, name, runner)
+    if data is None:
         return None
     shown = str(data.get("Name") or name).lstrip("/")
     state = data.get("State") or {}
@@ -142,6 +174,8 @@ def _container(program: str, name: str, holds: str, runner: Runner) -> Occupant 
         running=bool(state.get("Running") or state.get("Restarting")),
         stop=(program, "stop", shown),
         start=(program, "start", shown),
+        container=data.get("Id"),
+        vanishes=bool((data.get("HostConfig") or {}).get("AutoRemove")),
     )
 
 
@@ -155,18 +189,25 @@ def _unit(name: str, user: bool, holds: str, runner: Runner) -> Occupant:
         name=name,
         holds=holds,
         pid=int(pid) if pid.isdigit() and pid != "0" else None,
-        running=values.get("ActiveState") in ("active", "activating", "reloading", "deactivating"),
+        running=values.get("ActiveState") in (*_UP, "deactivating"),
         stop=(*control, "stop", name),
         start=(*control, "start", name),
     )
 
 
+def unit_is_up(occupant: Occupant, runner: Runner) -> bool:
+    """Whether a unit runs or is about to."""
+    answer = runner.run([*occupant.start[:-2], "show", occupant.name, "-p", "ActiveState"])
+    return answer is not None and answer.stdout.strip().partition("=")[2] in _UP
+
+
 def _service(launch: Launch, runner: Runner) -> Occupant | None:
     path, service = launch.project_file or "", launch.service or ""
-    compose = ("docker", "compose", "--project-directory", str(Path(path).parent), "-f", path)
+    compose: tuple[str, ...] = ("docker", "compose", "--project-directory", str(Path(path).parent), "-f", path)
     answer = runner.run([*compose, "ps", "-q", "--status", "running", service])
     if answer is None or not answer.ok or not answer.stdout.strip():
         return None
+    compose = _as_it_was_started(answer.stdout.split()[0], runner) or compose
     return Occupant(
         kind="service",
         name=service,
@@ -176,7 +217,25 @@ def _service(launch: Launch, runner: Runner) -> Occupant | None:
     )
 
 
-def _on_port(port: int, program: str, runner: Runner) -> Occupant:
+def _as_it_was_started(container: str, runner: Runner) -> tuple[str, ...] | None:
+    """Return the compose command with the files a service was started from: an override file belongs to it as well."""
+    data = inspect("docker", container, runner)
+    labels = ((data or {}).get("Config") or {}).get("Labels") or {}
+    front = "com.docker.compose.project"
+    files = [file for file in str(labels.get(f"{front}.config_files") or "").split(",") if file]
+    folder, project = labels.get(f"{front}.working_dir"), labels.get(front)
+    if not files or not folder or not project or not all(Path(file).is_file() for file in files):
+        return None
+    words = ["docker", "compose", "-p", project, "--project-directory", folder]
+    environment = labels.get(f"{front}.environment_file")
+    for file in str(environment or "").split(","):
+        words += ["--env-file", file] if file else []
+    for file in files:
+        words += ["-f", file]
+    return tuple(words)
+
+
+def on_port(port: int, runner: Runner, *, program: str = "docker") -> Occupant:
     """Say who listens on a port: a container that publishes it, else the process, and what supervises it."""
     if runner.has(program):
         answer = runner.run([program, "ps", "--filter", f"publish={port}", "--format", "{{.Names}}"])
@@ -188,16 +247,30 @@ def _on_port(port: int, program: str, runner: Runner) -> Occupant:
         return Occupant(kind="unknown", name="another user's process", holds="port", port=port)
     cgroup = _text(f"/proc/{pid}/cgroup")
     match = _CONTAINER_ID.search(cgroup)
-    if match and runner.has(program):
-        held = _container(program, match[1] or match[2], "port", runner)
+    if match:
+        identity = match[1] or match[2]
+        held = _container(program, identity, "port", runner) if runner.has(program) else None
         if held is not None:
             return evolve(held, port=port)
+        said = f"it runs in a container that {program} does not know"
+        return Occupant(kind="unknown", name=f"container {identity[:12]}", holds="port", port=port, command=said)
     unit = _unit_of(cgroup)
     if unit is not None and runner.has("systemctl"):
         held = _unit(unit[0], unit[1], "port", runner)
         if held.running:
             return evolve(held, port=port, pid=pid)
+    if _elsewhere(pid):
+        said = "it runs in a container or chroot of its own"
+        return Occupant(kind="unknown", name=f"process {pid}", holds="port", port=port, pid=pid, command=said)
     return evolve(_process(pid), port=port)
+
+
+def _elsewhere(pid: int) -> bool:
+    """Whether a process sees other files than we do: its command line would start something else here."""
+    try:
+        return Path(f"/proc/{pid}/ns/mnt").readlink() != Path("/proc/self/ns/mnt").readlink()
+    except OSError:
+        return False
 
 
 def _listener(port: int) -> int | None:
@@ -233,11 +306,12 @@ def _process(pid: int) -> Occupant:
     import psutil
 
     from jetson_specdec.recipe.masking import redact
+    from jetson_specdec.server.launch import BACK
+    from jetson_specdec.server.processes import start_ticks
 
     try:
         process = _server_of(psutil.Process(pid))
-        pid, argv = process.pid, process.cmdline()
-        name = process.name()
+        pid, argv, name = process.pid, process.cmdline(), process.name()
     except psutil.Error:
         return Occupant(kind="unknown", name=f"process {pid}", holds="port", pid=pid)
     environ: dict[str, str] = {}
@@ -245,6 +319,7 @@ def _process(pid: int) -> Occupant:
     with contextlib.suppress(psutil.Error):
         cwd = process.cwd()
         environ = process.environ()
+        environ.pop(BACK, None)
     with contextlib.suppress(OSError):
         target = Path(f"/proc/{pid}/fd/1").readlink()
         output = str(target) if target.is_file() else None
@@ -253,6 +328,7 @@ def _process(pid: int) -> Occupant:
         name=_program_of(argv) or name,
         holds="port",
         pid=pid,
+        pid_started=start_ticks(pid),
         command=redact(" ".join(argv))[0],
         argv=tuple(argv),
         cwd=cwd,
@@ -263,13 +339,16 @@ def _process(pid: int) -> Occupant:
 
 def _server_of(process: psutil.Process) -> psutil.Process:
     """Return the process that was started: with several API servers those below it hold the port as well."""
-    from jetson_specdec.server.others import has_title, is_engine
+    import psutil
 
-    while has_title(process.cmdline()):
-        parent = process.parent()
-        if parent is None or not is_engine(parent.cmdline()):
-            break
-        process = parent
+    from jetson_specdec.server.others import is_engine
+
+    with contextlib.suppress(psutil.Error):
+        for above in process.parents():
+            argv = above.cmdline()
+            if not is_engine(argv) or Path(argv[0]).name in _NO_ENGINE:
+                break
+            process = above
     return process
 
 
@@ -279,108 +358,8 @@ def _program_of(argv: Sequence[str]) -> str | None:
     if not names or not _INTERPRETER.fullmatch(names[0]):
         return names[0] if names else None
     for at, word in enumerate(argv[1:], 1):
-        if word == "-m":
-            return argv[at + 1] if at + 1 < len(argv) else None
+        if word in ("-m", "-c"):
+            return argv[at + 1] if word == "-m" and at + 1 < len(argv) else None
         if not word.startswith("-"):
             return names[at]
     return None
-
-
-def take_down(occupant: Occupant, runner: Runner, *, run_id: str, grace_s: float = 20.0) -> Occupant:
-    """End a server that is in the way; return it with what is needed to bring it back.
-
-    Raises:
-        ServerError: it could not be ended (JSE920), or something brings it back (JSE921).
-    """
-    taken = occupant
-    if occupant.kind == "process" and occupant.pid is not None:
-        _end_process(occupant.pid, grace_s)
-    elif occupant.stop:
-        if occupant.running:
-            answer = runner.run(occupant.stop, timeout=grace_s + 60)
-            if answer is None or not answer.ok:
-                said = (answer.stderr or answer.stdout).strip()[-300:] if answer is not None else None
-                raise ServerError("JSE920", name=occupant.name, command=" ".join(occupant.stop), said=said)
-        if occupant.kind == "container" and occupant.holds == "name":
-            aside = f"{occupant.name}-before-{run_id}"
-            program = occupant.stop[0]
-            answer = runner.run([program, "rename", occupant.name, aside])
-            if answer is None or not answer.ok:
-                raise ServerError("JSE920", name=occupant.name, command=f"{program} rename", said=None)
-            taken = evolve(occupant, rename=aside)
-    else:
-        raise ServerError("JSE920", name=occupant.name, command="kill", said="its owner is another user")
-    if occupant.port is not None:
-        _wait_for_port(occupant, grace_s)
-    return taken
-
-
-def _wait_for_port(occupant: Occupant, grace_s: float) -> None:
-    """Wait until the port is free and stays so for a moment: a supervisor that was not seen would come back."""
-    port = occupant.port or 0
-    until = time.monotonic() + grace_s
-    free_since: float | None = None
-    while time.monotonic() < until:
-        if not port_is_free(port):
-            free_since = None
-        elif free_since is None:
-            free_since = time.monotonic()
-        elif time.monotonic() - free_since > 0.5:
-            return
-        time.sleep(0.05)
-    raise ServerError("JSE921", name=occupant.name, port=port)
-
-
-def _end_process(pid: int, grace_s: float) -> None:
-    import psutil
-
-    with contextlib.suppress(psutil.Error, OSError):
-        process = psutil.Process(pid)
-        below = process.children(recursive=True)
-        process.send_signal(signal.SIGTERM)
-        _, alive = psutil.wait_procs([process, *below], timeout=grace_s)
-        for one in alive:
-            with contextlib.suppress(psutil.Error):
-                one.kill()
-        psutil.wait_procs(alive, timeout=5)
-
-
-def start_again(occupant: Occupant, runner: Runner) -> str | None:
-    """Bring back what was taken down; return why it failed, or None."""
-    if occupant.rename is not None:
-        answer = runner.run([occupant.stop[0], "rename", occupant.rename, occupant.name])
-        if answer is None or not answer.ok:
-            return f"cannot rename {occupant.rename} back"
-    if not occupant.running:
-        return None
-    if occupant.kind == "process":
-        return _spawn(occupant)
-    answer = runner.run(occupant.start, timeout=120)
-    if answer is None:
-        return "no answer"
-    return None if answer.ok else (answer.stderr or answer.stdout).strip()[-300:]
-
-
-def _spawn(occupant: Occupant) -> str | None:
-    try:
-        descriptor = os.open(occupant.output or os.devnull, os.O_WRONLY | os.O_APPEND)
-    except OSError:
-        descriptor = os.open(os.devnull, os.O_WRONLY)
-    try:
-        # A short shell in between hands the server to init, so that it is nobody's child and outlives us.
-        done = subprocess.run(
-            ["sh", "-c", 'nohup "$@" &', "sh", *occupant.argv],
-            cwd=occupant.cwd,
-            env=dict(occupant.environ) or None,
-            stdin=subprocess.DEVNULL,
-            stdout=descriptor,
-            stderr=descriptor,
-            start_new_session=True,
-            check=False,
-            timeout=30,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        return str(error)
-    finally:
-        os.close(descriptor)
-    return None if done.returncode == 0 else f"exit code {done.returncode}"

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jetson_specdec.server.launch import MARKER
+from jetson_specdec.server.launch import KEEPER, MARKER
 
 if TYPE_CHECKING:
     from jetson_specdec.server.launch import Launch
@@ -34,6 +34,9 @@ class Kept:
         log_path: where its output goes.
         grace_s: seconds to end politely.
         secrets: values masked in the log.
+
+    Attributes:
+        clean: whether the keeper itself said that everything it held is gone; it cannot when it was killed.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Kept:
         self.failed: dict[str, Any] | None = None
         self.exit_code: int | None = None
         self.pid: int | None = None
+        self.clean = False
         self.exited = threading.Event()
         self.gone = threading.Event()
         self._grace_s = grace_s
@@ -58,6 +62,8 @@ class Kept:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
+            # Not in the environment of the server: a keeper is waited for, and never taken for what it keeps.
+            env={**os.environ, KEEPER: environ.get(MARKER, "")},
         )
         start = {
             "argv": list(argv),
@@ -123,6 +129,9 @@ class Kept:
                     self.exited.set()
                 elif kind == "failed":
                     self.failed = event
+                    self.clean = True
+                elif kind == "gone":
+                    self.clean = True
         self.exited.set()
         self.gone.set()
 

@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from jetson_specdec.errors import InTheWayError, ServerError, StartFailed
+from jetson_specdec.errors import ServerError, StartFailed
 from jetson_specdec.findings import Finding
 from jetson_specdec.host import Host, LocalHost
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
@@ -24,6 +25,7 @@ from jetson_specdec.server.failure import Failure, kernel_log, note_failure, ref
 from jetson_specdec.server.launch import CONTAINER_PROGRAMS, KEEP_ENVIRON, MARKER, Launch
 from jetson_specdec.server.opening import open_recipe, write_private
 from jetson_specdec.server.others import other_servers
+from jetson_specdec.server.room import Room
 from jetson_specdec.server.vigil import Vigil
 from jetson_specdec.server.watchdog import MemorySample, Watchdog, read_memory
 
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from jetson_specdec.server.address import Address
     from jetson_specdec.server.occupants import Occupant
     from jetson_specdec.server.running import Kept
-    from jetson_specdec.server.state import RunState
 
 __all__ = ["Server"]
 
@@ -51,7 +52,8 @@ class Server:
         state_dir: folder for state files (`jetson_specdec.server.state`).
         environ: environment to start it in; that of this process by default.
         runner: runs `docker` and `systemctl`.
-        replace: whether servers that are in the way may be taken down (they are brought back by `put_back`).
+        replace: whether servers that are in the way may be taken down (they are brought back by `put_back`), or a
+            function that says so of each.
         allow_sudo: whether `sudo` in the recipe may run. It is never added.
         start_timeout_s: how long a start may take; the first one may download and compile.
         request_timeout_s: how long the first completion may take.
@@ -79,7 +81,7 @@ class Server:
         state_dir: str | Path | None = None,
         environ: Mapping[str, str] | None = None,
         runner: Runner | None = None,
-        replace: bool = False,
+        replace: bool | Callable[[Occupant], bool] = False,
         allow_sudo: bool = False,
         start_timeout_s: float = 1800.0,
         request_timeout_s: float = 300.0,
@@ -103,9 +105,16 @@ class Server:
         self.log_path = self._log_dir / f"{self.run_id}.log"
         self._work_dir = self._log_dir / f"{self.run_id}.files"
         self.launch, self.address = self._plan_launch()
+        self._room = Room(
+            self.launch,
+            run_id=self.run_id,
+            folder=self._state_dir,
+            runner=self._runner,
+            log_path=self.log_path,
+            grace_s=grace_s,
+        )
         self._kept: Kept | None = None
         self._watchdog: Watchdog | None = None
-        self._state: RunState | None = None
         self._before = MemorySample()
         self._vigil: Vigil | None = None
         self._boot_s = 0.0
@@ -135,8 +144,51 @@ class Server:
     def in_the_way(self) -> tuple[Occupant, ...]:
         """Return the servers that were not started here and stand where this one belongs."""
         from jetson_specdec.server.occupants import find_occupants
+        from jetson_specdec.server.rerun import with_rerun
 
-        return find_occupants(self.launch, self.address, self._runner)
+        found = find_occupants(self.launch, self.address, self._runner)
+        return tuple(
+            with_rerun(
+                each,
+                self._opened,
+                mark=f"{self.run_id}.{len(self._room.taken) + number}",
+                environ=self._environ,
+                allow_sudo=self._allow_sudo,
+            )
+            for number, each in enumerate(found)
+        )
+
+    @property
+    def taken_down(self) -> tuple[Occupant, ...]:
+        """What was ended for this one and is not back yet."""
+        return self._room.taken
+
+    def left_running(
+        self, path: str, *, environ: Mapping[str, str] | None = None, output: str | None = None
+    ) -> Occupant | None:
+        """Return this recipe as a server that stays (see `leave`); None where that takes more than starting it.
+
+        Args:
+            path: the file that holds its text.
+            environ: environment to start it in; that of this server by default.
+            output: file for what a native process prints.
+        """
+        from jetson_specdec.server.rerun import left_running
+
+        return left_running(
+            self._opened,
+            evolve(self.launch, argv=self._argv()),
+            self.address,
+            path=path,
+            mark=f"{self.run_id}.left",
+            environ=self._environ if environ is None else environ,
+            allow_sudo=self._allow_sudo,
+            output=output,
+        )
+
+    def returned(self) -> tuple[Occupant, ...]:
+        """Return the servers that were taken down for this one and run again, started by somebody else."""
+        return self._room.returned()
 
     def _plan_launch(self) -> tuple[Launch, Address]:
         from jetson_specdec.server.address import address_of
@@ -167,14 +219,16 @@ class Server:
         """Start it, and return once it has generated its first tokens.
 
         Raises:
-            InTheWayError: a server that was not started here is in the way (JSE930), and `replace` was not asked for.
+            InTheWayError: a server that was not started here is in the way and `replace` was not asked for (JSE930), or
+                it could not be brought back afterwards (JSE923).
+            OutputError: the state file could not be written; nothing was touched, or what was is brought back.
             ServerError: it is running already (JSE931), or what was in the way could not be taken down (JSE920, 921).
             StartFailed: it did not come up (JSE932); everything it started is gone again. What was taken down for it
                 stays down until `put_back` (a `with` block does that by itself).
         """
         if self._kept is not None:
             raise ServerError("JSE931", base_url=self.base_url)
-        self._make_room()
+        self._room.make(self.in_the_way(), port=self.address.port, replace=self._replace)
         others = other_servers(self.run_id)
         self._before = read_memory(self._host)
         self._boot_s = uptime(self._host)
@@ -210,56 +264,25 @@ class Server:
             findings=(*self.launch.findings, *others),
         )
 
-    def _make_room(self) -> None:
-        from jetson_specdec.server.occupants import take_down
-        from jetson_specdec.server.state import RunState, start_ticks
-
-        occupants = self.in_the_way()
-        if occupants and not self._replace:
-            shown = [one.shown for one in occupants]
-            raise InTheWayError("JSE930", occupants=occupants, who=shown, port=self.address.port)
-        taken = self._state.taken_down if self._state is not None else ()
-        self._state = RunState(
-            run_id=self.run_id,
-            owner_pid=os.getpid(),
-            owner_started=start_ticks(os.getpid()),
-            log_path=str(self.log_path),
-            stop=self.launch.stop,
-            after=self.launch.after,
-            remove=tuple(self.launch.files),
-            taken_down=taken,
-        )
-        for occupant in occupants:
-            # Written down first: if we are killed in between, it is still known what stood here.
-            self._state = evolve(self._state, taken_down=(*self._state.taken_down, occupant))
-            self._state.save(self._state_dir)
-            done = take_down(occupant, self._runner, run_id=self.run_id, grace_s=self._grace_s)
-            self._state = evolve(self._state, taken_down=(*self._state.taken_down[:-1], done))
-            self._state.save(self._state_dir)
-
     def _spawn(self) -> None:
         from jetson_specdec.recipe.masking import secrets_of
+        from jetson_specdec.server.interrupts import held
         from jetson_specdec.server.running import Kept
 
-        assert self._state is not None
         self._log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path, text in self.launch.files.items():
             write_private(Path(path), text)
-        argv = self.launch.argv
-        if self.launch.fallback_argv and not self._complete(argv):
-            argv = self.launch.fallback_argv
         environ = {**self._environ, **self.launch.environ, MARKER: self.run_id, KEEP_ENVIRON: "1"}
-        self._state.save(self._state_dir)
-        self._kept = Kept(
-            self.launch,
-            argv=argv,
-            environ=environ,
-            log_path=self.log_path,
-            grace_s=self._grace_s,
-            secrets=secrets_of(self._opened.command),
-        )
-        self._state = evolve(self._state, keeper_pid=self._kept.keeper_pid)
-        self._state.save(self._state_dir)
+        with held():  # a keeper that nobody knows of would go on
+            self._kept = Kept(
+                self.launch,
+                argv=self._argv(),
+                environ=environ,
+                log_path=self.log_path,
+                grace_s=self._grace_s,
+                secrets=secrets_of(self._opened.command),
+            )
+            self._room.note_keeper(self._kept.keeper_pid)
         self._watchdog = Watchdog(self._host, self._breach, policy=self._policy)
         self._watchdog.start()
         self._vigil = Vigil(
@@ -272,10 +295,13 @@ class Server:
             settle_s=self._settle_s,
         )
 
-    def _complete(self, argv: tuple[str, ...]) -> bool:
-        """Whether the shortened text is a whole shell text (it is not inside an `if` or a function)."""
-        answer = self._runner.run(["bash", "-n", *argv[1:]])
-        return answer is None or answer.ok
+    def _argv(self) -> tuple[str, ...]:
+        """Return what is run: the shortened text where it is a whole shell text (not inside an `if` or a function)."""
+        launch = self.launch
+        if not launch.fallback_argv:
+            return launch.argv
+        answer = self._runner.run(["bash", "-n", *launch.argv[1:]])
+        return launch.argv if answer is None or answer.ok else launch.fallback_argv
 
     def _breach(self, sample: MemorySample) -> None:
         from jetson_specdec.messages import bytes_text
@@ -364,39 +390,36 @@ class Server:
         return stopped
 
     def put_back(self) -> tuple[str, ...]:
-        """Bring back what was taken down for it; return the names.
+        """Bring back what was taken down for it; return the names of what runs again.
 
         Raises:
             ServerError: one of them could not be started again (JSE922); `restore` tries again.
         """
-        from jetson_specdec.server.state import bring_back
+        return self._room.put_back()
 
-        if self._state is None or not self._state.taken_down:
-            return ()
-        done = bring_back(self._state.taken_down, self._runner)
-        missing = {name for name, _ in done.failed}
-        left = tuple(one for one in self._state.taken_down if one.name in missing)
-        self._state = evolve(self._state, taken_down=left)
-        if left:
-            self._state.save(self._state_dir)
-            raise ServerError("JSE922", name=done.failed[0][0], said=done.failed[0][1])
-        self._forget()
-        return done.brought_back
+    def leave(self, occupants: tuple[Occupant, ...] = ()) -> tuple[str, ...]:
+        """Let others run instead of what was taken down; return their names.
+
+        Args:
+            occupants: what is to run; none: nothing, and containers that wait get their own names back.
+
+        Raises:
+            ServerError: one of them could not be started (JSE922); what was taken down is back then.
+        """
+        return self._room.leave(occupants)
 
     def _end(self, *, firm: bool) -> None:
         if self._watchdog is not None:
             self._watchdog.stop()
+        clean = True
         if self._kept is not None:
             self._kept.stop(firm=firm)
-            self._kept = None
-        if self._work_dir.is_dir() and not any(self._work_dir.iterdir()):
-            self._work_dir.rmdir()
-        if self._state is not None and not self._state.taken_down:
-            self._forget()
-
-    def _forget(self) -> None:
-        (self._state_dir / f"{self.run_id}.json").unlink(missing_ok=True)
-        self._state = None
+            clean = self._kept.clean  # a keeper that was killed could not end what it held
+        self._room.ended(clean=clean, firm=firm)
+        self._kept = None
+        with contextlib.suppress(OSError):
+            if self._work_dir.is_dir() and not any(self._work_dir.iterdir()):
+                self._work_dir.rmdir()
 
     def __enter__(self) -> Server:
         try:

@@ -8,14 +8,18 @@ removes.
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jetson_specdec.errors import LaunchError
 from jetson_specdec.findings import Finding
+from jetson_specdec.server.container_options import LABEL
 from jetson_specdec.server.launch import Launch
+from jetson_specdec.server.shell_launch import ours
 
 if TYPE_CHECKING:
     from jetson_specdec.recipe.core import Recipe, ServeCommand
@@ -51,15 +55,19 @@ def compose_launch(
         source = str(Path(work_dir) / "compose.yaml")
         files[source] = recipe.text
     override = str(Path(work_dir) / "compose.override.yaml")
+    own = f"jetson-specdec-{run_id}"
     # JSON is YAML; a restart policy would hide a start that fails.
-    files[override] = f'{{"services": {{"{service}": {{"restart": "no"}}}}}}\n'
+    changed = {"restart": "no", "labels": {LABEL: own}}
+    files[override] = json.dumps({"services": {service: changed}}) + "\n"
+    grace = str(int(grace_s))
     compose = ("docker", "compose", "--project-directory", str(path.parent), "-f", source, "-f", override)
     return Launch(
         kind="compose",
         argv=(*compose, "up", "--no-deps", "--no-color", "--no-log-prefix", "--exit-code-from", service, service),
-        stop=((*compose, "stop", "-t", str(int(grace_s)), service),),
-        kill=((*compose, "kill", service),),
-        after=((*compose, "rm", "-f", service),),
+        # By our own label: the owner's own container of this service is never meant, whoever has started it again.
+        stop=(ours(("docker",), own, "stop", "-t", grace),),
+        kill=(ours(("docker",), own, "kill"),),
+        after=(ours(("docker",), own, "rm", "-f"),),
         files=files,
         cwd=str(path.parent),
         service=service,
@@ -139,8 +147,12 @@ def unit_launch(
         kind="unit",
         argv=journal,
         before=((*control, "daemon-reload"), (*control, "start", name)),
-        stop=((*control, "stop", name),),
-        kill=((*control, "kill", "-s", "SIGKILL", name), (*control, "stop", name)),
+        # Without our drop-in it is not ours that runs: its owner may have started it again.
+        stop=(_while_ours(drop_in, *control, "stop", name),),
+        kill=(
+            _while_ours(drop_in, *control, "kill", "-s", "SIGKILL", name),
+            _while_ours(drop_in, *control, "stop", name),
+        ),
         after=(("rm", "-f", drop_in), (*control, "daemon-reload"), (*control, "reset-failed", name)),
         files={drop_in: "\n".join(lines) + "\n"},
         unit=name,
@@ -148,6 +160,10 @@ def unit_launch(
         host_network=not command.ports,
         findings=(Finding.of("JSD906", unit=name, path=drop_in),),
     )
+
+
+def _while_ours(drop_in: str, *argv: str) -> tuple[str, ...]:
+    return ("sh", "-c", f"[ ! -e {shlex.quote(drop_in)} ] || {shlex.join(argv)}")
 
 
 def _exec_start(text: str, command: ServeCommand) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jetson_specdec.recipe.flags import ServeFlags
     from jetson_specdec.recipe.shell_find import Found
 
-__all__ = ["shell_launch"]
+__all__ = ["detached_launch", "ours", "shell_launch"]
 
 _TO_FILE = (">", ">>", ">|", "&>", "&>>", ">&")
 Cut = tuple[int, int, str]
@@ -89,6 +89,41 @@ def shell_launch(
     return _contained(launch, container, f"jetson-specdec-{run_id}", grace_s, allow_sudo)
 
 
+def detached_launch(
+    recipe: Recipe, command: ServeCommand, *, label: str, environ: Mapping[str, str], allow_sudo: bool
+) -> Launch | None:
+    """Return how to run the container of a recipe in the background, as its owner would; None where it runs none.
+
+    Everything in the text stays (`--restart`, `--rm`, the name); `-d` and a label are added, and `sudo` in front of the
+    runtime is left out as for any other start.
+
+    Args:
+        recipe: the recipe.
+        command: which of its commands.
+        label: by which the container is found again.
+        environ: environment it is started in.
+        allow_sudo: whether `sudo` may run.
+    """
+    if command.launcher not in CONTAINER_PROGRAMS:
+        return None
+    container = read_container_run(recipe.text, _find(recipe, command, environ), command)
+    if container is None or container.verb != "run" or container.name_unresolved:
+        return None
+    cuts: list[Cut] = _prompt(recipe.text, command)
+    cuts.append((container.verb_end, container.verb_end, f" -d --label {label}"))
+    if container.sudo is not None and not allow_sudo:
+        cuts.append((*container.sudo, ""))
+    begin, _ = _region(recipe.text, command)
+    others = [each for each in recipe.commands if each.index != command.index and begin <= each.start < command.end]
+    cuts += [(each.start, each.end, ":") for each in others]
+    text = _cut(recipe.text, cuts, begin, command.end)
+    if not allow_sudo and _sudo(text) is not None:
+        return None
+    program = "docker" if container.program == "jetson-containers" else container.program
+    argv = ("bash", "-c", text, recipe.path or "recipe")
+    return Launch(kind="container", argv=argv, cwd=_folder(recipe), program=program, container=container.name)
+
+
 def _contained(launch: Launch, container: ContainerRun, own: str, grace_s: float, allow_sudo: bool) -> Launch:
     from attrs import evolve
 
@@ -100,8 +135,8 @@ def _contained(launch: Launch, container: ContainerRun, own: str, grace_s: float
         stop, kill, after = (*front, "stop", "-t", grace, name), (*front, "kill", name), (*front, "rm", "-f", name)
     else:
         # By our own label: should the name belong to somebody else's container after all, that one is not touched.
-        stop = _ours(front, own, "stop", "-t", grace)
-        kill, after = _ours(front, own, "kill"), _ours(front, own, "rm", "-f")
+        stop = ours(front, own, "stop", "-t", grace)
+        kill, after = ours(front, own, "kill"), ours(front, own, "rm", "-f")
     return evolve(
         launch,
         kind="container",
@@ -114,11 +149,15 @@ def _contained(launch: Launch, container: ContainerRun, own: str, grace_s: float
     )
 
 
-def _ours(front: tuple[str, ...], own: str, *verb: str) -> tuple[str, ...]:
+def ours(front: tuple[str, ...], own: str, *verb: str) -> tuple[str, ...]:
+    """Return a command for the containers of a start: by their label, so that nobody else's is ever meant.
+
+    It succeeds where there is none (any more), and fails where the runtime does not answer.
+    """
     import shlex
 
     asked = shlex.join([*front, "ps", "-aq", "--filter", f"label={LABEL}={own}"])
-    return ("sh", "-c", f'ids=$({asked}) && [ -n "$ids" ] && {shlex.join([*front, *verb])} $ids')
+    return ("sh", "-c", f'ids=$({asked}) || exit 1; [ -z "$ids" ] || {shlex.join([*front, *verb])} $ids')
 
 
 def _find(recipe: Recipe, command: ServeCommand, environ: Mapping[str, str]) -> Found:

@@ -81,6 +81,7 @@ class Kept:
             "exit_code": self.exit_code,
             "pid": self.process.pid if self.process is not None and self.running else 0,
             "restart": self.restart,
+            "remove": self.remove,
             "restarts": self.restarts,
             "stopped": self.stopped,
             "log": self.log,
@@ -187,6 +188,16 @@ class Daemon:
                 return one
         raise LookupError(f"No such container: {name}")
 
+    def _taken(self, name: str) -> str | None:
+        """Return what is said where a name is in use."""
+        taken = next((one for one in self.kept.values() if one.name == name), None)
+        if taken is None:
+            return None
+        return (
+            f'Conflict. The container name "/{name}" is already in use by container "{taken.id}". '
+            "You have to remove (or rename) that container to be able to reuse that name."
+        )
+
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def do_run(self, *, name: str | None, argv: list[str], env: dict[str, str], **rest: Any) -> dict[str, Any]:
@@ -194,12 +205,9 @@ class Daemon:
         with self.lock:
             identity = uuid.uuid4().hex * 2
             name = name or f"quiet_{identity[:8]}"
-            taken = next((one for one in self.kept.values() if one.name == name), None)
+            taken = self._taken(name)
             if taken is not None:
-                return {
-                    "error": f'Conflict. The container name "/{name}" is already in use by container "{taken.id}". '
-                    "You have to remove (or rename) that container to be able to reuse that name."
-                }
+                return {"error": taken}
             log = str(self.folder / f"{identity[:12]}.log")
             one = Kept(id=identity, name=name, argv=argv, env={**os.environ, **env}, log=log, **rest)
             self.kept[identity] = one
@@ -242,9 +250,13 @@ class Daemon:
 
     def do_rename(self, *, name: str, to: str) -> dict[str, Any]:
         """Give it another name."""
-        one = self.find(name)
-        one.name = to
-        return one.show()
+        with self.lock:
+            one = self.find(name)
+            taken = self._taken(to)
+            if taken is not None:
+                return {"error": f"Error when allocating new name: {taken}"}
+            one.name = to
+            return one.show()
 
     def do_list(self) -> dict[str, Any]:
         """Tell of everything."""

@@ -18,6 +18,7 @@ import os
 import re
 import signal
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -237,7 +238,7 @@ def _inspect(words: list[str]) -> int:
             _say("[]")
             return _fail(f"Error response from daemon: {one['error']}")
         state = {"Running": one["running"], "Restarting": False, "Pid": one["pid"], "ExitCode": one["exit_code"] or 0}
-        policy = {"RestartPolicy": {"Name": one["restart"]}}
+        policy = {"RestartPolicy": {"Name": one["restart"]}, "AutoRemove": one["remove"]}
         config = {"Image": one["image"], "Labels": one["labels"]}
         shown = {"Id": one["id"], "Name": "/" + one["name"], "State": state, "Config": config}
         found.append({**shown, "HostConfig": policy, "RestartCount": one["restarts"]})
@@ -317,7 +318,14 @@ def _compose(words: list[str]) -> int:
     body = services[service]
     container = body.get("container_name") or f"{project}-{service}-1"
     if verb == "up":
-        return _up(body, container, project, service, detached="-d" in dict(flags))
+        front = "com.docker.compose"
+        labels = {
+            f"{front}.project": project,
+            f"{front}.service": service,
+            f"{front}.project.working_dir": str(Path(folder).absolute()),
+            f"{front}.project.config_files": ",".join(str(Path(file).absolute()) for file in files),
+        }
+        return _up(body, container, labels, detached="-d" in dict(flags))
     if verb == "ps":
         one = ask(do="show", name=container)
         if one.get("running"):
@@ -330,9 +338,21 @@ def _compose(words: list[str]) -> int:
     return 0
 
 
-def _up(body: dict[str, Any], container: str, project: str, service: str, *, detached: bool) -> int:
+def _labels(body: dict[str, Any]) -> dict[str, str]:
+    given = body.get("labels") or {}
+    return dict(str(item).partition("=")[::2] for item in given) if isinstance(given, list) else dict(given)
+
+
+def _up(body: dict[str, Any], container: str, labels: dict[str, str], *, detached: bool) -> int:
     import shlex
 
+    # Compose leaves a container alone that runs and is what the files say; else it makes a new one in its place.
+    labels = {**labels, "com.docker.compose.config-hash": str(zlib.crc32(json.dumps(body, sort_keys=True).encode()))}
+    there = ask(do="show", name=container)
+    same = there.get("labels", {}).get("com.docker.compose.config-hash") == labels["com.docker.compose.config-hash"]
+    if same:
+        shown = there if there["running"] else ask(do="start", name=there["id"])
+        return 0 if detached else _attached(shown)
     ask(do="rm", name=container, force=True)
     image = str(body.get("image", ""))
     command = body.get("command") or []
@@ -355,7 +375,7 @@ def _up(body: dict[str, Any], container: str, project: str, service: str, *, det
         argv=_published([*front, *words], ports),
         env={key: str(value) for key, value in env.items()},
         image=image,
-        labels={"com.docker.compose.project": project, "com.docker.compose.service": service},
+        labels={**labels, **_labels(body)},
         ports=ports,
         restart=str(body.get("restart", "no")),
     )

@@ -4,13 +4,9 @@
 from __future__ import annotations
 
 import shlex
-import signal
-import threading
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jetson_specdec.errors import OutputError, ServerError, SpecdecError
 from jetson_specdec.files import write_atomic
 from jetson_specdec.findings import Finding, Step
 from jetson_specdec.tune.arms import result_path
@@ -18,11 +14,11 @@ from jetson_specdec.tune.core import TuneResult
 from jetson_specdec.tune.schedule import Finish, settled, usable_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from jetson_specdec.planning.plan import Plan
+    from jetson_specdec.server import Occupant, Server
     from jetson_specdec.tune.following import NothingToProve
-    from jetson_specdec.tune.session import NotStarted, Session
+    from jetson_specdec.tune.session import Session
+    from jetson_specdec.tune.starting import NotStarted
 
 __all__ = ["finish", "interrupted", "not_started", "nothing", "put_back"]
 
@@ -155,8 +151,14 @@ def not_started(session: Session, error: NotStarted) -> TuneResult:
         evidence=str(session.evidence.folder),
         search_launches=_searches(session),
         findings=(*session.findings, *error.findings),
-        next_steps=(*error.steps, Step.of("tune-stay", path=str(session.recipe))),
+        next_steps=(*error.steps, *_afterwards(session, error)),
     )
+
+
+def _afterwards(session: Session, error: NotStarted) -> tuple[Step, ...]:
+    if error.resumable:
+        return (_resume(str(session.recipe), str(session.evidence.folder)),)
+    return (Step.of("tune-stay", path=str(session.recipe)),)
 
 
 def nothing(session: Session, error: NothingToProve) -> TuneResult:
@@ -186,82 +188,78 @@ def interrupted(session: Session) -> TuneResult:
     )
 
 
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Hold back Ctrl-C: putting the old server back must not be cut short by a second one."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def put_back(session: Session, result: TuneResult | None) -> dict[str, Any]:
-    """Leave the server as the owner wants it; never raises for a server that does not come back."""
+def put_back(session: Session, result: TuneResult | None) -> tuple[Finding, ...]:
+    """Leave the server as the owner wants it; never raises, whatever does not come back."""
     found: list[Finding] = []
-    with _uninterrupted():
+    try:
+        session.end_server()
+    except Exception as error:  # nothing that goes wrong here may keep the old server down
+        found.append(Finding.of("JSD975", name="the server under test", reason=str(error)))
+    first = session.first
+    if first is not None:
+        session.say("tune-event-put-back", {})
         try:
-            session.end_server()
-        except (SpecdecError, OSError) as error:
-            found.append(Finding.of("JSD975", name="the server under test", reason=str(error)))
-        first = session.first
-        if first is None or not session.occupants:
-            return {"findings": found}
-        leave = session.settings.leave if result is not None and result.exit_code != 130 else "original"
-        if leave == "result" and (result is None or result.written is None or result.outcome not in SPECULATES):
-            leave = "original"
-        session.tell("tune-event-put-back", {})
-        try:
-            found += _leave(session, result, leave)
-        except (ServerError, OutputError, OSError) as error:
+            found += _leave(session, first, result)
+        except Exception as error:
             values = getattr(error, "values", {})
-            name = values.get("name") or session.occupants[0].name
+            name = values.get("name") or next((each.name for each in session.occupants), "the old server")
             found.append(Finding.of("JSD975", name=name, reason=values.get("said") or str(error)))
-    return {"findings": found}
+    if result is None:
+        # An error is on its way to whoever asked, and nothing else will be shown.
+        for each in found:
+            session.say(each.code, each.values)
+    return tuple(found)
 
 
-def _leave(session: Session, result: TuneResult | None, leave: str) -> list[Finding]:
-    first = session.first
-    assert first is not None
-    if leave == "original":
-        names = first.put_back()
-        found = [Finding.of("JSD974", names=list(names))] if names else []
-        return [*found, *_answers(session)]
-    _forget(session)
-    if leave == "stopped" or result is None or result.written is None:
+def _leave(session: Session, first: Server, result: TuneResult | None) -> list[Finding]:
+    leave = session.settings.leave if result is not None and result.exit_code != 130 else "original"
+    serving = _serving(session, first, result) if leave == "result" else None
+    if leave == "result" and serving is None:
+        leave = "original"
+    waiting = [each for each in first.taken_down if each.kind == "container" and not each.vanishes]
+    if leave == "stopped":
+        first.leave(())
         return []
-    from jetson_specdec.server.commands import Commands
-    from jetson_specdec.server.occupants import Occupant, start_again
+    names = first.put_back() if serving is None else first.leave((serving,))
+    if not names:
+        return []
+    found = [Finding.of("JSD974", names=list(names))]
+    if serving is not None:
+        found += [
+            Finding.of("JSD995", name=each.name, aside=each.rename or each.name, command=_off(session, each))
+            for each in waiting
+        ]
+    return [*found, *_answers(session)]
 
-    old = session.occupants[0]
-    serving = Occupant(
-        kind="process",
-        name=Path(result.written).name,
-        holds="port",
-        argv=("bash", result.written),
-        cwd=old.cwd or str(session.recipe.absolute().parent),
-        environ=dict(old.environ) or dict(session.tools.environ or {}),
-        output=old.output,
+
+def _serving(session: Session, first: Server, result: TuneResult | None) -> Occupant | None:
+    """Return the new recipe as a server that stays; None where there is none or it is no faster."""
+    if result is None or result.written is None or result.outcome not in SPECULATES:
+        return None
+    plan = _chosen(session, result.outcome, result.k)
+    server = session.tools.server(
+        plan,
+        plan.command_index,
+        host=session.tools.host,
+        environ=session.tools.environ,
+        state_dir=session.tools.state_dir,
+        allow_sudo=session.settings.allow_sudo,
     )
-    reason = start_again(serving, Commands(session.tools.environ))
-    if reason is not None:
-        raise ServerError("JSE922", name=serving.name, said=reason)
-    return [Finding.of("JSD974", names=[serving.name]), *_answers(session)]
+    old = next((each for each in first.taken_down if each.kind == "process"), None)
+    return server.left_running(
+        result.written,
+        environ=old.environ if old is not None else None,
+        output=old.output if old is not None else None,
+    )
 
 
-def _forget(session: Session) -> None:
-    """What was taken down stays down: nothing is left to bring back."""
-    from jetson_specdec.server.state import default_state_dir
+def _off(session: Session, waiting: Occupant) -> str:
+    """Let a container that waits aside not start by itself with the machine; return what removes it."""
+    from jetson_specdec.server.commands import Commands
 
-    first = session.first
-    assert first is not None
-    folder = Path(session.tools.state_dir) if session.tools.state_dir else default_state_dir(session.tools.environ)
-    (folder / f"{first.run_id}.json").unlink(missing_ok=True)
+    program, name = waiting.stop[0], waiting.rename or waiting.name
+    Commands(session.tools.environ).run([program, "update", "--restart=no", name])
+    return f"{program} rm {name}"
 
 
 def _answers(session: Session) -> list[Finding]:

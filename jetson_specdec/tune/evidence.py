@@ -14,6 +14,7 @@ verdict.json      the verdict; SHA256SUMS covers all files but state.json
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Evidence", "progress_of", "rejudge"]
 
 STATE, SUMS = "state.json", "SHA256SUMS"
+FOLDERS = ("reports", "plans", "logs", "metrics")
 
 
 class Evidence:
@@ -57,13 +59,29 @@ class Evidence:
         path = Path(folder)
         try:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if any(path.iterdir()):
+            if any(path.iterdir()) and not cls(path).blank:
                 raise OutputError("JSE953", path=str(path))
-            for name in ("reports", "plans", "logs", "metrics"):
-                (path / name).mkdir(mode=0o700)
+            for name in FOLDERS:
+                (path / name).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise OutputError("JSE007", path=str(path), reason=error.strerror or str(error)) from error
         return cls(path)
+
+    @property
+    def blank(self) -> bool:
+        """Whether a tune was killed here while it made the folder: nothing but our folders or a first draft."""
+        try:
+            names = {each.name for each in self.folder.iterdir()}
+            inside = [each for name in FOLDERS for each in self.folder.glob(f"{name}/*")]
+        except OSError:
+            return False
+        return not inside and bool(names) and all(name in FOLDERS or name.startswith(f".{STATE}.") for name in names)
+
+    def sweep(self) -> None:
+        """Remove what was being written when a tune was killed."""
+        for each in (*self.folder.glob(".*.????????"), *self.folder.glob("*/.*.????????")):
+            with contextlib.suppress(OSError):
+                each.unlink()
 
     def write(self, name: str, value: Any) -> str:
         """Write a file (text, or a JSON document), note its checksum, and return its name.
@@ -72,6 +90,8 @@ class Evidence:
             OutputError: it could not be written; what stood there is untouched.
         """
         text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+        if self._sums.pop(name, None) is not None:
+            self._list()  # killed in between, it would look damaged
         write_atomic(self.folder / name, text, mode=0o600)
         self.note(name)
         return name
@@ -86,6 +106,9 @@ class Evidence:
             self._sums[name] = _digest(self.folder / name)
         except OSError:
             return
+        self._list()
+
+    def _list(self) -> None:
         lines = [f"{digest}  {each}\n" for each, digest in sorted(self._sums.items())]
         write_atomic(self.folder / SUMS, "".join(lines), mode=0o600)
 

@@ -23,8 +23,11 @@ def restore(state_dir: str | Path | None = None, *, runner: Runner | None = None
     Args:
         state_dir: where started servers are written down; None: the usual place.
         runner: runs `docker` and `systemctl`.
+
+    Raises:
+        ServerError: a tune is at work (JSE935); nothing was touched.
     """
-    from jetson_specdec.server.state import restore as bring_back
+    from jetson_specdec.server.restoring import restore as bring_back
 
     return bring_back(state_dir, runner=runner)
 
@@ -33,7 +36,15 @@ def findings_of(restored: tuple[Restored, ...]) -> tuple[Finding, ...]:
     """Return what to say about it."""
     found = []
     for each in restored:
+        if each.unreadable is not None:
+            found.append(Finding.of("JSD996", path=each.path, reason=each.unreadable))
         if each.brought_back:
             found.append(Finding.of("JSD974", names=list(each.brought_back)))
-        found += [Finding.of("JSD975", name=name, reason=reason) for name, reason in each.failed]
+        if each.running:
+            found.append(Finding.of("JSD997", names=list(each.running)))
+        for name, reason in each.failed:
+            if each.path is None:
+                found.append(Finding.of("JSD975", name=name, reason=reason))
+            else:
+                found.append(Finding.of("JSD998", name=name, reason=reason, path=each.path))
     return tuple(found)

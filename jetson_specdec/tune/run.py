@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from jetson_specdec.errors import DeclinedError, InTheWayError, OptionError, ReportError
+from jetson_specdec.errors import DeclinedError, InTheWayError, OptionError, ReportError, ServerError
 from jetson_specdec.findings import Finding
 from jetson_specdec.planner import Planner
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
-from jetson_specdec.tune.arms import Arms, belongs, draft_visible, flags_of
+from jetson_specdec.tune.arms import Arms, belongs, draft_visible, flags_of, result_path
 from jetson_specdec.tune.blocks import Tools
 from jetson_specdec.tune.core import Offer, TuneResult, TuneSettings
 from jetson_specdec.tune.downtime import downtime
@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from jetson_specdec.estimate.speed_span import Span
     from jetson_specdec.models.catalog import Catalog
     from jetson_specdec.planning.plan import Plan
-    from jetson_specdec.server import Occupant
+    from jetson_specdec.server import Occupant, Server
     from jetson_specdec.strategies import Situation
 
 __all__ = ["Tools", "tune"]
 
+_LOADS_S = 30.0
+"""Within this many seconds a server that was started again is at least a process to be seen."""
 Tell = Callable[[str, Mapping[str, Any]], None]
 
 
@@ -80,6 +82,7 @@ def tune(
 
     Raises:
         InputError: recipe, options or evidence cannot be used.
+        ServerError: another tune is at work (JSE935), or what an earlier one took down cannot be brought back (JSE922).
         DeclinedError: not agreed to.
         InTheWayError: a server that is not this recipe's is in the way.
         OutputError: the evidence could not be written; the old server is back.
@@ -119,49 +122,83 @@ def tune(
     unseen = draft_visible(prepared, situation, tools.host)
     if any(finding.severity == "blocking" for finding in unseen):
         return _nothing(plan, path, outcome="not_started", more=unseen)
-    folder = Path(evidence) if evidence is not None else _folder(path)
-    if saved is not None:
-        from jetson_specdec.tune.putback import restore
+    folder = Path(resume) if resume is not None else Path(evidence) if evidence is not None else _folder(path)
+    if settings.leave == "result":
+        _can_stay(tools, settings, arms, plan.command_index, path)
+    from jetson_specdec.server.claim import claimed
+    from jetson_specdec.server.state import default_state_dir
 
-        # What a killed tune left running would stand in the way; what it took down is taken down again by this one.
-        back = restore(tools.state_dir)
-        if any(each.brought_back for each in back):
-            _await(tools, settings, arms, plan.command_index)
-        folder = saved[0].folder
-    occupants = _in_the_way(tools, settings, arms, plan.command_index, situation)
-    notes = [*unseen, *(Finding.of("JSD963", who=each.shown) for each in occupants)]
-    offer = Offer(
-        plan=plan,
-        disclosure=prepared.disclosure,
-        downtime=downtime(settings, tpot=_tpot(plan), policy=policy),
-        occupants=occupants,
-        evidence=str(folder),
-        findings=tuple(notes),
-    )
-    if agree is not None and not agree(offer):
-        raise DeclinedError("JSE957")
-    kept = saved[0] if saved is not None else Evidence.create(folder)
-    session = Session(
-        evidence=kept,
-        recipe=path,
-        digest=digest,
-        arms=arms,
-        settings=settings,
-        policy=policy,
-        wishes=wishes,
-        tools=tools,
-        tell=tell or (lambda kind, values: None),
-        occupants=occupants,
-    )
-    if saved is not None:
-        session.load(saved[1])
-    return session.run()
+    states = Path(tools.state_dir) if tools.state_dir is not None else default_state_dir(tools.environ)
+    with claimed(states, recipe=str(path.absolute()), evidence=str(folder.absolute())):
+        notes = [*unseen, *_tidied(tools, settings, arms, plan.command_index)]
+        occupants = _in_the_way(tools, settings, arms, plan.command_index, situation)
+        offer = Offer(
+            plan=plan,
+            disclosure=prepared.disclosure,
+            downtime=downtime(settings, tpot=_tpot(plan), policy=policy),
+            occupants=occupants,
+            evidence=str(folder),
+            findings=(*notes, *(Finding.of("JSD963", who=each.shown) for each in occupants)),
+        )
+        if agree is not None and not agree(offer):
+            raise DeclinedError("JSE957")
+        session = Session(
+            evidence=saved[0] if saved is not None else Evidence.create(folder),
+            recipe=path,
+            digest=digest,
+            arms=arms,
+            settings=settings,
+            policy=policy,
+            wishes=wishes,
+            tools=tools,
+            tell=tell or (lambda kind, values: None),
+            occupants=occupants,
+        )
+        if saved is not None:
+            session.load(saved[1])
+        return session.run()
+
+
+def _tidied(tools: Tools, settings: TuneSettings, arms: Arms, index: int) -> list[Finding]:
+    """Put right what a killed tune left behind; what it took down is taken down again by this one.
+
+    Raises:
+        ServerError: something could not be brought back (JSE922).
+    """
+    from jetson_specdec.server import restore
+    from jetson_specdec.server.commands import Commands
+    from jetson_specdec.tune.putback import findings_of
+
+    done = restore(tools.state_dir, runner=Commands(tools.environ))
+    for each in done:
+        for name, reason in each.failed:
+            raise ServerError("JSE922", name=name, said=reason)
+    if any(each.brought_back for each in done):
+        _await(tools, settings, arms, index)
+    return list(findings_of(done))
+
+
+def _can_stay(tools: Tools, settings: TuneSettings, arms: Arms, index: int, path: Path) -> None:
+    """Find out whether the new recipe could be left running, before anything is touched.
+
+    Raises:
+        OptionError: it takes more than starting it (JSE962, JSE963).
+    """
+    plan = arms.on(None)
+    for change in plan.files:
+        if change.changed:
+            raise OptionError("JSE963", path=change.path or str(path))
+    server = _probe(tools, settings, plan, index)
+    if server.left_running(str(result_path(path, plan.recipe.after))) is None:
+        raise OptionError("JSE962", path=str(path))
 
 
 def _resumed(folder: str | Path | None, digest: str, recipe: Path) -> tuple[Evidence, dict[str, Any]] | None:
     if folder is None:
         return None
     evidence = Evidence(folder)
+    if evidence.blank:
+        return None  # killed before anything was measured: it starts over in the same folder
     state = evidence.state()
     if state["recipe_sha256"] != digest:
         raise OptionError("JSE951", path=str(recipe))
@@ -169,6 +206,7 @@ def _resumed(folder: str | Path | None, digest: str, recipe: Path) -> tuple[Evid
         raise ReportError("JSE950", path=str(folder), reason="it is over; start a new one")
     if state["status"] == "running" and _alive(state):
         raise ReportError("JSE960", path=str(folder), pid=state["pid"])
+    evidence.sweep()
     damaged = evidence.damaged()
     if damaged:
         raise ReportError("JSE952", path=str(evidence.folder / damaged[0]))
@@ -211,28 +249,45 @@ def _in_the_way(
     """Return who has to make room.
 
     Raises:
-        InTheWayError: somebody who is not this recipe's server, and it was not said to replace them.
+        InTheWayError: somebody who is not this recipe's server, and it was not said to replace them (JSE956); or who
+            could not be brought back afterwards (JSE923).
     """
-    server = tools.server(
-        arms.off(), index, host=tools.host, environ=tools.environ, state_dir=tools.state_dir,
-        allow_sudo=settings.allow_sudo,
-    )  # fmt: skip
+    from jetson_specdec.server.occupants import obstacle
+
+    server = _probe(tools, settings, arms.off(), index)
     occupants = server.in_the_way()
     strangers = [each for each in occupants if not belongs(each, situation)]
     if strangers and not settings.replace:
         who = [each.shown for each in strangers]
         raise InTheWayError("JSE956", occupants=occupants, who=who, port=server.address.port)
+    for each in occupants:
+        if (reason := obstacle(each)) is not None:
+            raise InTheWayError("JSE923", occupants=occupants, name=each.name, reason=reason)
     return occupants
+
+
+def _probe(tools: Tools, settings: TuneSettings, plan: Plan, index: int) -> Server:
+    """Return a server that is asked about its start and not started."""
+    return tools.server(
+        plan,
+        index,
+        host=tools.host,
+        environ=tools.environ,
+        state_dir=tools.state_dir,
+        allow_sudo=settings.allow_sudo,
+    )
 
 
 def _await(tools: Tools, settings: TuneSettings, arms: Arms, index: int) -> None:
     """Wait until a server that was just brought back is there to be seen: while it loads it holds no port."""
-    server = tools.server(
-        arms.off(), index, host=tools.host, environ=tools.environ, state_dir=tools.state_dir,
-        allow_sudo=settings.allow_sudo,
-    )  # fmt: skip
-    until = tools.clock() + settings.start_timeout_s
-    while not any(each.running for each in server.in_the_way()) and tools.clock() < until:
+    from jetson_specdec.server.others import other_servers
+
+    server = _probe(tools, settings, arms.off(), index)
+    began = tools.clock()
+    while not any(each.running for each in server.in_the_way()):
+        waited = tools.clock() - began
+        if waited >= settings.start_timeout_s or (waited > _LOADS_S and not other_servers(server.run_id)):
+            return  # it does not come: there is nothing to wait for
         tools.sleep(0.25)
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from jetson_specdec.errors import EndpointError, StartFailed
+from jetson_specdec.errors import EndpointError
 from jetson_specdec.findings import Finding
 from jetson_specdec.gate import Gate
 from jetson_specdec.policy import Policy
@@ -19,25 +21,15 @@ from jetson_specdec.tune.blocks import Tools, bench, cool_down, figures
 from jetson_specdec.tune.core import BlockRecord, TuneResult, TuneSettings, probe_of
 from jetson_specdec.tune.downtime import downtime
 from jetson_specdec.tune.evidence import Evidence
-from jetson_specdec.tune.following import NothingToProve, adopt, check_pair, look_at_baseline, make_schedule, pin
+from jetson_specdec.tune.following import NothingToProve, check_pair, look_at_baseline, make_schedule, pin
 from jetson_specdec.tune.schedule import Finish, Measure, Progress, TrySchedule, next_action, usable_pairs
+from jetson_specdec.tune.starting import NotStarted, note_log, start
 
 if TYPE_CHECKING:
     from jetson_specdec.gate import Verdict
-    from jetson_specdec.planning.plan import Plan
-    from jetson_specdec.server import Occupant, Server, Started
-    from jetson_specdec.server.climbing import Try
+    from jetson_specdec.server import Occupant, Server
 
-__all__ = ["NotStarted", "Session"]
-
-
-class NotStarted(Exception):  # noqa: N818 - how a tune ends, not a mistake
-    """An arm could not be started."""
-
-    def __init__(self, findings: tuple[Finding, ...], steps: tuple[Any, ...] = ()) -> None:
-        super().__init__()
-        self.findings = findings
-        self.steps = steps
+__all__ = ["Session"]
 
 
 class Session:
@@ -131,32 +123,52 @@ class Session:
         Raises:
             OutputError: the evidence could not be written; everything is back.
         """
+        from jetson_specdec.server.interrupts import close, once
         from jetson_specdec.tune.ending import finish, interrupted, not_started, nothing, put_back
 
         result: TuneResult | None = None
-        again: dict[str, Any] | None = None
+        again: tuple[Finding, ...] = ()
+        resumable = False
         self._began = self.tools.clock()
-        try:
-            self.save("running")
-            self._opening()
-            finished = self._loop()
-            result = finish(self, finished)
-        except NotStarted as error:
-            result = not_started(self, error)
-        except NothingToProve as error:
-            result = nothing(self, error)
-        except KeyboardInterrupt:
-            result = interrupted(self)
-        finally:
-            # Whatever went wrong, also writing: first the board, then the report of it.
-            again = put_back(self, result)
-        assert result is not None
-        result = evolve(
-            result, findings=(*result.findings, *again["findings"]), downtime_s=self.elapsed, launches=self.launches
-        )
-        status = "interrupted" if result.outcome == "interrupted" else "stopped" if result.reason == "time" else "done"
-        self.save(status, result)
+        with once():
+            try:
+                self.save("running")
+                self._opening()
+                finished = self._loop()
+                result = finish(self, finished)
+            except NotStarted as error:
+                result, resumable = not_started(self, error), error.resumable
+            except NothingToProve as error:
+                result = nothing(self, error)
+            except KeyboardInterrupt:
+                result = interrupted(self)
+            finally:
+                try:
+                    close()
+                finally:
+                    # Whatever went wrong, also writing: first the board, then the report of it.
+                    again = put_back(self, result)
+            assert result is not None
+            again = (*again, *self._changed_recipe())
+            result = evolve(
+                result, findings=(*result.findings, *again), downtime_s=self.elapsed, launches=self.launches
+            )
+            status = "stopped" if result.reason == "time" or resumable else "done"
+            self.save("interrupted" if result.outcome == "interrupted" else status, result)
         return result
+
+    def say(self, kind: str, values: Mapping[str, Any]) -> None:
+        """Tell what happens; nobody listening (a closed terminal) must not end a tune."""
+        with contextlib.suppress(OSError, ValueError):
+            self.tell(kind, values)
+
+    def _changed_recipe(self) -> tuple[Finding, ...]:
+        """Say so where the recipe's file is no longer what was measured; it is its owner's to change at any time."""
+        try:
+            same = hashlib.sha256(self.recipe.read_bytes()).hexdigest() == self._fixed["recipe_sha256"]
+        except OSError:
+            same = False
+        return () if same else (Finding.of("JSD994", path=str(self.recipe)),)
 
     def _loop(self) -> Finish:
         while True:
@@ -191,17 +203,19 @@ class Session:
         began = self.tools.clock()
         number = len(self.progress.blocks) + 1
         label = "without speculation" if action.arm == "off" else f"k = {action.k}"
-        self.tell("tune-event-start", {"arm": label, "role": action.role})
+        self.say("tune-event-start", {"arm": label, "role": action.role})
         self.findings += cool_down(self.tools, self.policy, memory_before=self._memory)
+        self._same_recipe()
+        failure: EndpointError | None = None
         try:
-            up = self._start(action)
+            up = start(self, action)
             if up is None:
                 return
             started, plan = up
             config = plan.speculative_config or {}
             k = config.get("num_speculative_tokens") if action.arm == "on" else None
             ready = self.tools.clock()
-            self.tell("tune-event-ready", {"arm": label, "seconds": ready - began})
+            self.say("tune-event-ready", {"arm": label, "seconds": ready - began})
             salt = "search" if action.role == "search" else f"v{action.variant}-p{action.pair}"
             assert self._server is not None
             report = bench(
@@ -222,10 +236,13 @@ class Session:
             self.evidence.write(f"reports/{name}.json", report.to_json())
             pin(self, action, page, started.log_path)
         except EndpointError as error:
-            self._measured_badly(error, label)
-            return
+            failure = error
         finally:
+            log_path = str(self._server.log_path) if self._server is not None else None
             stopped = self._stop()
+        if failure is not None:
+            self._measured_badly(failure, label, log_path)
+            return
         self._failures = 0
         block = BlockRecord(
             index=number,
@@ -241,17 +258,17 @@ class Session:
             stop_s=stopped,
             **figures(report),
         )
-        self._note_log(started.log_path)
+        note_log(self, started.log_path)
         self.progress = evolve(self.progress, blocks=(*self.progress.blocks, block))
         if block.tok_s is not None:
-            self.tell("tune-event-measured", {"arm": label, "tok_s": block.tok_s})
+            self.say("tune-event-measured", {"arm": label, "tok_s": block.tok_s})
         if action.role == "baseline":
             look_at_baseline(self, report)
         check_pair(self, block)
         left = downtime(self.settings, done=self.progress.blocks, policy=self.policy)
-        self.tell("tune-event-left", {"minutes": left.high / 60})
+        self.say("tune-event-left", {"minutes": left.high / 60})
 
-    def _measured_badly(self, error: EndpointError, label: str) -> None:
+    def _measured_badly(self, error: EndpointError, label: str, log_path: str | None) -> None:
         """Let the block be measured once more; the second time in a row ends it, with what the log says.
 
         Raises:
@@ -261,95 +278,29 @@ class Session:
         from jetson_specdec.server.running import read_log
 
         self._failures += 1
-        assert self._server is not None
         found = Finding.of("JSD991", arm=label, reason=str(error))
-        self._note_log(str(self._server.log_path))
+        note_log(self, log_path)
         if self._failures < 2:
             self.findings.append(found)
             return
-        said = diagnose(read_log(self._server.log_path))
-        told = () if said.cause == "none" else said.findings
-        raise NotStarted((found, *told), tuple(said.next_steps))
+        said = diagnose(read_log(Path(log_path))) if log_path is not None else None
+        told = () if said is None or said.cause == "none" else said.findings
+        raise NotStarted((found, *told), tuple(said.next_steps) if said is not None else ())
 
-    def _start(self, action: Measure) -> tuple[Started, Plan] | None:
-        """Start an arm; None where a larger k of the search does not start, which is an answer too."""
-        if action.arm == "off":
-            plan = self.arms.off()
-            try:
-                return self._up(plan), plan
-            except StartFailed as error:
-                self._keep_try({"arm": "off", "diagnosis": error.diagnosis.to_json()}, error.log_path)
-                steps = tuple(error.diagnosis.next_steps)
-                found = (*error.diagnosis.findings, Finding.of("JSD929", cause=error.diagnosis.cause))
-                raise NotStarted(found, steps) from None
-        schedule = self.schedule if action.variant else None
-        plan = self.arms.on(None if schedule else action.k, schedule)
-        if not self.proven:
-            return self._climb(plan)
-        ran = [block.k for block in self.progress.blocks if block.k is not None]
-        tries = 1 if action.role == "search" and (action.k or 0) > max(ran, default=0) else 2
-        for left in reversed(range(tries)):
-            try:
-                return self._up(plan), plan
-            except StartFailed as error:
-                self._keep_try({"arm": "on", "k": action.k, "diagnosis": error.diagnosis.to_json()}, error.log_path)
-                if left:
-                    continue
-                if tries == 1:
-                    self.progress = evolve(self.progress, max_k=max(ran))
-                    return None
-                found = (*error.diagnosis.findings, Finding.of("JSD970", cause=error.diagnosis.cause))
-                raise NotStarted(found, tuple(error.diagnosis.next_steps)) from None
-        raise AssertionError("no try")
+    def _same_recipe(self) -> None:
+        """End it where the next start would be another recipe: services, units and config files run from their files.
 
-    def _climb(self, plan: Plan) -> tuple[Started, Plan]:
-        """Start speculation for the first time: each failure leads to the next rung of the ladder."""
-        from jetson_specdec.server import climb
+        Raises:
+            NotStarted: the file was changed.
+        """
+        if self.arms.situation.recipe.form != "shell" and (changed := self._changed_recipe()):
+            raise NotStarted(changed)
 
-        situation = evolve(self.arms.situation, policy=self.policy)
-        reached = climb(situation, self._up, plan=plan, record=self._record)
-        if reached.outcome != "started" or reached.plan is None or reached.started is None:
-            last = next((each.diagnosis for each in reversed(reached.tries) if each.diagnosis is not None), None)
-            cause = Finding.of("JSD970", cause=last.cause if last is not None else None)
-            told = (cause,) if reached.outcome == "started_without" else ()
-            raise NotStarted((*told, *reached.findings), reached.next_steps)
-        if len(reached.tries) > 1:
-            adopt(self, reached)
-        self.proven = True
-        return reached.started, reached.plan
-
-    def _record(self, tried: Try) -> None:
-        if tried.started is None:
-            self._keep_try(tried.to_json(), tried.log_path)
-
-    def _keep_try(self, value: Mapping[str, Any], log_path: str | None) -> None:
-        self.evidence.write(f"plans/try-{self.launches:03d}.json", dict(value))
-        self._note_log(log_path)
-
-    def _note_log(self, log_path: str | None) -> None:
-        if log_path is not None:
-            self.evidence.note(f"logs/{Path(log_path).name}")
-
-    def _up(self, plan: Plan) -> Started:
-        self.launches += 1
-        tools = self.tools
-        server = tools.server(
-            plan,
-            plan.command_index,
-            host=tools.host,
-            policy=self.policy,
-            log_dir=self.evidence.folder / "logs",
-            state_dir=tools.state_dir,
-            environ=tools.environ,
-            replace=self._first is None,
-            allow_sudo=self.settings.allow_sudo,
-            start_timeout_s=self.settings.start_timeout_s,
-            **tools.server_options,
-        )
+    def serves(self, server: Server) -> None:
+        """Note what is about to be started."""
         if self._first is None:
             self._first = server
         self._server = server
-        return server.start()
 
     @property
     def first(self) -> Server | None:

@@ -22,7 +22,7 @@ from jetson_specdec.host import LocalHost
 from jetson_specdec.loadgen import Benchmark
 from jetson_specdec.logs import diagnose
 from jetson_specdec.policy import Policy
-from jetson_specdec.server import Started, Stopped
+from jetson_specdec.server import Server, Started, Stopped
 from jetson_specdec.server.address import Address
 from jetson_specdec.testing import FakeVllm, Truth
 from jetson_specdec.tune import Tools, TuneSettings, tune
@@ -53,6 +53,7 @@ class Lab:
         self.launches = []
         self.back = []
         self.occupants = ()
+        self.returned = ()
         self.running = None
         self.fail = lambda fake, number: None
         self.on_bench = lambda number: None
@@ -147,6 +148,24 @@ class _Server:
         self.lab.now += 5
         return Stopped(port_free=True, memory_back=True, available_bytes=None, seconds=5.0)
 
+    @property
+    def taken_down(self):
+        return tuple(self.lab.occupants) if self.taken else ()
+
+    def returned(self):
+        return self.lab.returned
+
+    def _real(self):
+        tools = self.lab.tools
+        return Server(self.plan, 0, environ=tools.environ, state_dir=tools.state_dir)
+
+    def left_running(self, path, **more):
+        return self._real().left_running(path, **more)
+
+    def leave(self, occupants):
+        assert self.lab.running is None
+        return self._real().leave(occupants)
+
     def put_back(self):
         assert self.lab.running is None, "the old server comes back only when ours is gone"
         if not self.taken:
@@ -192,6 +211,8 @@ class Board:
         self.folder = folder
         self.port = free_port()
         self.started = []
+        self.begun = []
+        self.mortal = None
         self.socket = None
         self.recipe = folder / "serve.sh"
         self.recipe.write_text(RECIPE.replace("8391", str(self.port)).replace("seqs 16", "seqs 4"))
@@ -231,6 +252,32 @@ class Board:
         )  # fmt: skip
         self.started.append(made)
         return made
+
+    def tune(self, *words, deaths=()):
+        """Run `jetson-specdec tune` in a process that may die on the way; return its code, answer and remarks."""
+        return self.finish(self.begin(*words, deaths=deaths))
+
+    def begin(self, *words, deaths=()):
+        out, err = (self.folder / f"{name}.{len(self.begun)}" for name in ("out", "err"))
+        pid = self.mortal(
+            argv=[*self.words("--yes", *words)[3:]], env=self.environ, cwd=str(self.folder), out=str(out), err=str(err),
+            deaths=deaths,
+        )["pid"]  # fmt: skip
+        self.begun.append(pid)
+        return pid, out, err
+
+    def finish(self, begun):
+        pid, out, err = begun
+        code = self.mortal(wait=pid)["code"]
+        self.begun[self.begun.index(pid)] = None
+        return code, out.read_text(), err.read_text()
+
+    def restore(self):
+        """Run `tune --restore`; return what it says it did."""
+        pid, out, err = self.begin("--restore")
+        code, said, remarks = self.finish((pid, out, err))
+        assert code == 0, (said, remarks)
+        return json.loads(said)["restored"]
 
     def run(self, *words):
         return subprocess.run(
@@ -314,7 +361,24 @@ class Board:
         except (OSError, ValueError):
             return {"blocks": []}
 
+    def marked(self):
+        """Processes of this board that were started for a measurement."""
+        found = []
+        home = f"HOME={self.folder}".encode()
+        for place in Path("/proc").iterdir():
+            if place.name.isdigit():
+                with contextlib.suppress(OSError):
+                    items = (place / "environ").read_bytes().split(b"\0")
+                    alive = b"\nState:\tZ" not in (place / "status").read_bytes()
+                    if home in items and any(item.startswith(b"JETSON_SPECDEC_RUN=") for item in items) and alive:
+                        found.append(int(place.name))
+        return found
+
     def close(self):
+        for pid in filter(None, self.begun):
+            with contextlib.suppress(OSError):
+                os.kill(pid, 9)
+            self.mortal(wait=pid)
         for one in self.started:
             if one.poll() is None and one.stdout is not None:
                 one.kill()
@@ -330,9 +394,39 @@ class Board:
             shutil.rmtree(self.socket)
 
 
+class Mortals:
+    """Starts commands in processes that die where they are told to (`dying.py`)."""
+
+    def __init__(self):
+        script = Path(__file__).with_name("dying.py")
+        environ = {**os.environ, "PYTHONPATH": PACKAGE_PARENT, "OPENBLAS_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ
+        )
+
+    def __call__(self, **request):
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def mortals():
+    made = Mortals()
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def real(tmp_path):
+def real(tmp_path, request):
     made = Board(tmp_path)
     made.until = until
+    if "mortals" in request.fixturenames:
+        made.mortal = request.getfixturevalue("mortals")
     yield made
     made.close()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import time
 
 import pytest
@@ -22,7 +23,8 @@ from jetson_specdec.tune import Evidence, TuneResult, TuneSettings, rejudge
 from jetson_specdec.tune import evidence as evidence_module
 
 GOOD = {"step_ms": 30.0, "draft_ms": 1.0, "verify_ms": 0.05, "acceptance": (0.8, 0.66, 0.55, 0.45, 0.37), "noise": 0.01}
-OURS = Occupant(kind="process", name="vllm", holds="port", port=8391, pid=1, argv=("vllm", "serve", "Qwen/Qwen3-8B"))
+ARGV = (sys.executable, "/usr/bin/vllm", "serve", "Qwen/Qwen3-8B")
+OURS = Occupant(kind="process", name="vllm", holds="port", port=8391, pid=1, argv=ARGV)
 
 
 def codes(result):
@@ -169,7 +171,7 @@ def test_nothing_happens_without_a_yes(lab):
 
 def test_a_stranger_is_named_and_left_alone(lab):
     here = lab(**GOOD)
-    here.occupants = (evolve(OURS, name="nginx", argv=("nginx",)),)
+    here.occupants = (evolve(OURS, name="nginx", argv=(sys.executable, "nginx")),)
     with pytest.raises(InTheWayError) as caught:
         here.tune()
     assert "nginx" in str(caught.value)
