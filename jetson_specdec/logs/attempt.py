@@ -78,10 +78,12 @@ class Attempt:
         progress: how far it came (`PROGRESS`).
         drafter: the draft was being loaded; `loaded`: all weights are in.
         started: the server said so; `stopped`: someone stopped it after that.
+        implied: that it had started is only known from how it ended.
         served: requests were answered.
         facts: numbers the log shows on the way.
         proofs: lines worth showing, by what they prove.
         hits: what went wrong, in order.
+        moved: the place of the last line that shows it going on.
         closed: the engine said for the last time that it did not start.
         repos, statuses: hub repositories and HTTP errors, with their places.
     """
@@ -99,10 +101,12 @@ class Attempt:
     v2_runner: bool = False
     started: bool = False
     stopped: bool = False
+    implied: bool = False
     served: bool = False
     facts: dict[str, Any] = field(factory=dict)
     proofs: dict[str, Proof] = field(factory=dict)
     hits: list[Hit] = field(factory=list)
+    moved: int = 0
     closed: bool = False
     repos: list[tuple[int, str]] = field(factory=list)
     statuses: list[tuple[int, int]] = field(factory=list)

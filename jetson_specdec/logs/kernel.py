@@ -8,6 +8,7 @@ import re
 from attrs import field, frozen
 
 from jetson_specdec.logs.attempt import Proof
+from jetson_specdec.logs.masked import masked
 
 __all__ = ["KernelLog", "read_kernel_log"]
 
@@ -34,8 +35,6 @@ def read_kernel_log(text: str | None) -> KernelLog:
     """Read `dmesg` or `journalctl -k`; None or an unrelated text says nothing."""
     if not text or not any(mark in text for mark in _MARKS):
         return KernelLog()
-    from jetson_specdec.recipe.masking import redact
-
     killed: list[Proof] = []
     driver: list[Proof] = []
     victim = re.compile(r"Kill(?:ed)? process \d+ \(([^)]*)\)")
@@ -44,7 +43,7 @@ def read_kernel_log(text: str | None) -> KernelLog:
         if not any(mark in line for mark in _MARKS):
             continue
         found = victim.search(line)
-        proof = Proof(input="dmesg", line=number, text=redact(line[:1000].strip())[0])
+        proof = Proof(input="dmesg", line=number, text=masked(line[:1000].strip()))
         if found is not None:
             if any(name in found[1].lower() for name in _ENGINES) and len(killed) < _MOST:
                 killed.append(proof)

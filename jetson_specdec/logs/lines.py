@@ -78,6 +78,8 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str], re.P
     level = re.compile(
         rf"(?:(?P<level>{levels}) (?:(?P<time>\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,]\d+)? {at} ?|\[[\w./-]{{1,200}}:\d+\] ?)"
         rf"|(?P<uvicorn>{levels}): {{1,9}}"
+        rf"|(?:- )?(?:[\w.]{{1,60}} - )?(?P<plain>{levels}) - "
+        rf"|\[[\w-]{{1,30}}\]\[(?P<bracket>{levels})\] "
         r"|(?P<torch>\[W\d{3,4} \d\d:\d\d:\d\d\.\d+ [^\]]{1,200}\] ))"
     )
     own = re.compile(
@@ -105,12 +107,14 @@ def split_line(raw: str) -> list[str]:
     A progress bar rewrites its line; a collector can put a whole traceback into one JSON text; a log that was pasted
     somewhere can have lost its line ends.
     """
-    parts = raw.split("\r") if "\r" in raw else [raw]
+    if raw.startswith("{") and ("\\n" in raw or "\\r" in raw) and (inner := _from_json(raw)) is not None:
+        parts = inner.replace("\n", "\r").split("\r")
+    else:
+        parts = raw.split("\r") if "\r" in raw else [raw]
     if len(parts) > _REWRITTEN:
         # Of a progress bar the first and the last state tell, and what an error wrote over it.
-        parts = [part for at, part in enumerate(parts) if at in (0, len(parts) - 2, len(parts) - 1) or "rror" in part]
-    if raw.startswith("{") and "\\n" in raw and (inner := _from_json(raw)) is not None:
-        parts = inner.split("\n")
+        last = len(parts) - 1
+        parts = [part for at, part in enumerate(parts) if at in (0, last - 1, last) or "it/s" not in part]
     return [piece for part in parts for piece in _pieces(part)]
 
 
@@ -155,5 +159,5 @@ def read_line(raw: str) -> Line:
     levelled = level_at.match(text)
     if levelled is None:
         return Line(text=text.rstrip(), process=process, time=time)
-    level = levelled["level"] or levelled["uvicorn"] or "WARNING"
+    level = levelled["level"] or levelled["uvicorn"] or levelled["plain"] or levelled["bracket"] or "WARNING"
     return Line(text=text[levelled.end() :].rstrip(), level=level, process=process, time=levelled["time"] or time)

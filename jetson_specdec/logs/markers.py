@@ -103,7 +103,10 @@ def read_marker(line: Line, attempt: Attempt, order: int, proof: Callable[[], Pr
     if "Error" in text or "/" in text:
         _hub(text, attempt, order)
     if line.level not in ("ERROR", "CRITICAL"):
+        before = attempt.progress
         _progress(line, attempt, proof)
+        if attempt.progress != before or attempt.loaded:
+            attempt.moved = order
 
 
 def finish(attempt: Attempt) -> None:
@@ -168,12 +171,13 @@ def _serving(line: Line, attempt: Attempt, proof: Callable[[], Proof]) -> None:
     elif any(mark in text for mark in _STOPPED) or text.startswith("Stopping "):
         attempt.stopped = True
     elif "HTTP/1.1" in text:
-        if _search(r'"(?:GET|POST) \S+ HTTP/1\.1" 200', text) is not None:
+        if (found := _search(r'"(?:GET|POST) \S+ HTTP/1\.1" ([2-4]\d\d)\b', text)) is not None:
+            # A refusal, too, is an answer of a server that is up.
             attempt.reach("serving")
             if not attempt.started:
                 attempt.started = True
                 attempt.proofs["started"] = proof()
-            attempt.served = attempt.served or '"POST /' in text
+            attempt.served = attempt.served or (found[1] == "200" and '"POST /' in text)
     elif "SpecDecoding metrics:" in text or _search(r"Avg generation throughput: (?!0\.0 )[\d.]+", text) is not None:
         # An engine that generates has started, whatever part of its log this is.
         attempt.served = True

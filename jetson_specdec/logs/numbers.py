@@ -10,6 +10,7 @@ from typing import Any
 
 from jetson_specdec.logs.attempt import Attempt, Hit
 from jetson_specdec.logs.evidence import Evidence
+from jetson_specdec.logs.masked import masked
 from jetson_specdec.logs.verdict import Verdict
 
 __all__ = ["feasible_utilization", "values_of"]
@@ -69,9 +70,7 @@ def values_of(attempt: Attempt, verdict: Verdict, evidence: Evidence) -> dict[st
 def _clean(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    from jetson_specdec.recipe.masking import redact
-
-    return redact(value[:500])[0]
+    return masked(value[:500])
 
 
 def _special(

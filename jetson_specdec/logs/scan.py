@@ -6,7 +6,6 @@ The work grows with the length of the log and not with what stands in it; 50 MB 
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -14,6 +13,7 @@ from functools import lru_cache
 from jetson_specdec.logs import markers
 from jetson_specdec.logs.attempt import Attempt, Hit, Proof
 from jetson_specdec.logs.lines import MAX_CHARS, Line, read_line, split_line
+from jetson_specdec.logs.masked import masked
 from jetson_specdec.logs.signatures import Signature, signatures
 
 __all__ = ["scan"]
@@ -33,11 +33,18 @@ SHOWN_CHARS = 1000
 _DULL = frozenset(
     {"HTTP/1.1", "Avg generation throughput:", "SpecDecoding metrics:", "version ", "137", "huggingface.co/"}
 )
+_KEY_CHARS = 200
 _SPECULATES = "SpecDecoding metrics:"
 _RETRIED = ("Error retrieving file list", "thrown while requesting", ", retrying ", "Retrying in ", "stats.vllm.ai")
 _CACHE = frozenset(("kv-none", "kv-small", "kv-small-v0", "kv-small-mamba"))
 _EXCEPTIONS = frozenset(("Error:", "Exception:"))
 _LAST_WORDS = ("Engine core initialization failed", "serve: error:", "vllm: error:", "api_server.py: error:")
+_WAS_UP = (
+    "EngineCore encountered a fatal error",
+    "EngineDeadError: EngineCore encountered",
+    "AsyncLLM output_handler failed",
+    "Engine background task failed",
+)
 _HEALTHY = ("resource_tracker:", "If you see ")
 
 
@@ -170,7 +177,7 @@ class _Scan:
                 self.fruitless.clear()
         if self.current.time is None:
             self.current.time = line.time
-        if raw.startswith("^C"):
+        if "^C" in raw[:_KEY_CHARS]:
             # What a key press cut off is printed behind it.
             self.current.stopped = True
             return
@@ -222,13 +229,19 @@ class _Scan:
         attempt, tier = self.current, entry.tier
         full = self.counts[entry.id] >= MAX_HITS
         # While it serves, requests fail for reasons of their own: the last exceptions are the ones that can end it.
-        if any(mark in line.text for mark in _HEALTHY) or (full and not (attempt.started and entry is _exception())):
+        if any(mark in line.text for mark in _HEALTHY) or _in_passing(line, context):
+            return
+        if full and not (attempt.started and entry is _exception()):
             return
         if full:
             attempt.hits.remove(next(hit for hit in attempt.hits if hit.signature is entry and hit.started))
         self.counts[entry.id] += 1
         if any(mark in line.text for mark in _RETRIED):
             tier = max(tier, 3)
+        if not attempt.started and any(mark in line.text for mark in _WAS_UP):
+            # The beginning of the log is missing: this is only said by an engine that was up.
+            attempt.started = attempt.implied = True
+            attempt.reach("serving")
         attempt.closed = attempt.closed or any(mark in line.text for mark in _LAST_WORDS)
         attempt.hits.append(
             Hit(
@@ -268,10 +281,11 @@ class _Scan:
 
     def _context(self, line: Line) -> list[str]:
         """Return the lines before, without those of other processes."""
+        before = [read_line(raw).text if raw.startswith("{") else raw for raw in self.before]
         if line.process is None:
-            return list(self.before)
+            return before
         own = f"({line.process}"
-        return [raw for raw in self.before if own in raw or read_line(raw).process in (None, line.process)]
+        return [raw for raw in before if own in raw or read_line(raw).process in (None, line.process)]
 
 
 def _blocks(text: str) -> Iterator[tuple[int, str, int]]:
@@ -295,6 +309,18 @@ def _blocks(text: str) -> Iterator[tuple[int, str, int]]:
         start = end
 
 
+def _in_passing(line: Line, context: Sequence[str]) -> bool:
+    """Whether a line belongs to the traceback of the thread that reports statistics: nothing waits for it."""
+    if line.level is not None:
+        return False
+    for raw in reversed(context):
+        if "Exception in thread" in raw:
+            return "_report_usage" in raw
+        if read_line(raw).level is not None:
+            return False
+    return False
+
+
 def _is_new(entry: Signature, values: dict[str, object], attempt: Attempt) -> bool:
     """Whether a report must be of a further start.
 
@@ -311,9 +337,5 @@ def _is_new(entry: Signature, values: dict[str, object], attempt: Attempt) -> bo
 
 @lru_cache(maxsize=1024)
 def _shown(text: str) -> str:
-    from jetson_specdec.recipe.masking import redact
-
-    # vLLM prints its keys as a list among the arguments.
-    plain = re.sub(r"('(?:api_key|hf_token)': )(?:\[[^\]]*\]?|'[^']*'?)", r"\1'***'", text[: 4 * SHOWN_CHARS])
-    shown = redact(plain)[0]
+    shown = masked(text[: 4 * SHOWN_CHARS])
     return shown if len(shown) <= SHOWN_CHARS else shown[:SHOWN_CHARS] + " …"

@@ -113,7 +113,7 @@ def judge(attempt: Attempt, *, kernel: KernelLog, exit_code: int | None = None) 
 
 
 def _after_start(attempt: Attempt, exit_code: int | None) -> Verdict:
-    after = [hit for hit in attempt.hits if hit.started]
+    after = [hit for hit in attempt.hits if hit.started or attempt.implied]
     deadly = [hit for hit in after if hit.signature.id in _DEADLY]
     if not deadly:
         if exit_code in KILLED and not attempt.stopped:
@@ -124,7 +124,7 @@ def _after_start(attempt: Attempt, exit_code: int | None) -> Verdict:
     verdict = evolve(_of(attempt, hit, near), stage=_serving_stage(attempt))
     if verdict.cause == "port_in_use":
         return evolve(verdict, stage=None)
-    if verdict.cause in _BY_OTHERS or attempt.served:
+    if verdict.cause in _BY_OTHERS or attempt.served or attempt.implied:
         return verdict
     inner = None if verdict.cause in ("engine_failed", "first_request_failed") else verdict.cause
     return evolve(verdict, cause="first_request_failed", inner=inner, stage="first_request")
@@ -139,7 +139,7 @@ def _belongs(hit: Hit, end: Hit) -> bool:
 
 
 def _serving_stage(attempt: Attempt) -> str:
-    return "serving" if attempt.served else "first_request"
+    return "serving" if attempt.served or attempt.implied else "first_request"
 
 
 def _choose(hits: Sequence[Hit]) -> Hit | None:
@@ -201,7 +201,7 @@ def _loading(attempt: Attempt, hit: Hit, named: Hit) -> bool:
     places += [(match.start(), False) for match in re.finditer(_WARM_FRAMES, hit.before)]
     if places:
         return max(places)[1]
-    return hit.progress not in ("kv_cache", "warmup", "serving") and not attempt.loaded
+    return hit.progress not in ("kv_cache", "warmup", "serving") and not attempt.loaded and not attempt.implied
 
 
 def _load_cause(attempt: Attempt, verdict: Verdict, hit: Hit) -> str:
@@ -259,6 +259,7 @@ def _from_noise(attempt: Attempt, verdict: Verdict, kernel: KernelLog, exit_code
     )
     if identity == "platform" and attempt.past("config"):
         return _silent(attempt, kernel, exit_code, next((hit for hit in attempt.hits if hit.tier == 4), None))
-    if failed or identity in ("nvmap", "platform"):
+    last = max(hit.order for hit in attempt.hits if hit.signature.id == identity)
+    if failed or (identity in ("nvmap", "platform") and last > attempt.moved):
         return verdict
     return evolve(verdict, started_ok=None)

@@ -9,6 +9,7 @@ from typing import Any
 from jetson_specdec.findings import Finding, Step
 from jetson_specdec.logs.advice import Case
 from jetson_specdec.logs.causes import causes
+from jetson_specdec.logs.masked import masked
 from jetson_specdec.logs.numbers import feasible_utilization
 from jetson_specdec.logs.several import Judged
 
@@ -183,7 +184,6 @@ def _number(case: Case, remedy: str, values: Mapping[str, Any]) -> Any:
 
 
 def _correction(case: Case) -> str | None:
-    from jetson_specdec.recipe.masking import redact
     from jetson_specdec.recipe.spec_text import read_spec_text, spec_json
 
     hit = case.verdict.hit
@@ -191,4 +191,4 @@ def _correction(case: Case) -> str | None:
     read = read_spec_text(text) if isinstance(text, str) else None
     if read is None or not read.repaired:
         return None
-    return redact(f"--speculative-config '{spec_json(read.repaired)}'")[0]
+    return masked(f"--speculative-config '{spec_json(read.repaired)}'")

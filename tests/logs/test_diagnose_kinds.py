@@ -183,3 +183,63 @@ def test_a_step_names_what_it_is_about(case):
     step = diagnose(case["text"]).next_steps[0]
     assert step.kind == case["kind"]
     assert case["holds"] in step.text
+
+
+def healthy(noise=None):
+    """A start that came up, with noise at one of its stages."""
+    lines = []
+    for stage in ("load", "warm", "up"):
+        lines += DATA["healthy"][stage]
+        if noise is not None and noise["at"] == stage:
+            lines += noise["lines"]
+    return lines
+
+
+@pytest.mark.parametrize("name", sorted(DATA["noise"]))
+def test_a_start_that_came_up_has_not_failed_whatever_it_said(name):
+    lines = healthy(DATA["noise"][name])
+    found = diagnose("\n".join(lines))
+    assert (found.started_ok, found.cause, found.remedy, found.stage) == (True, "none", "none", "serving")
+    # However the beginning or the end of the log was lost, it shows no failure.
+    for cut in range(1, len(lines)):
+        assert diagnose("\n".join(lines[cut:])).started_ok is True or cut > lines.index(DATA["healthy"]["up"][-1])
+        assert diagnose("\n".join(lines[cut:])).started_ok is not False
+
+
+@pytest.mark.parametrize("name", sorted(DATA["noise"]))
+def test_noise_does_not_hide_what_really_happened(name):
+    noise = DATA["noise"][name]
+    if noise["at"] != "up":
+        lines = healthy(noise)
+        lines[lines.index(DATA["healthy"]["up"][0]) :] = NO_CACHE.split("\n")
+        assert diagnose("\n".join(lines)).cause == "kv_cache_none"
+
+
+def test_a_log_whose_beginning_is_missing_still_shows_a_server_that_was_up():
+    oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    lines = (
+        f"(EngineCore pid=41) ERROR 05-06 07:08:09 [core.py:1] {oom}",
+        "(EngineCore pid=41) ERROR 05-06 07:08:09 [core.py:1] EngineCore encountered a fatal error.",
+        "(APIServer pid=1) vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.",
+        '(APIServer pid=1) INFO:     10.0.0.2:1 - "POST /v1/chat/completions HTTP/1.1" 500 Internal Server Error',
+        '(APIServer pid=1) INFO:     10.0.0.2:1 - "GET /metrics HTTP/1.1" 200 OK',
+    )
+    for text in ("\n".join(lines), "\n".join([lines[1], lines[0], *lines[2:]])):
+        found = diagnose(text)
+        assert (found.started_ok, found.cause, found.stage) == (False, "oom_warmup", "serving")
+
+
+def test_the_driver_has_the_last_word_only_at_the_end():
+    noise = DATA["noise"]["the driver complains and goes on"]["lines"]
+    loading = DATA["healthy"]["load"]
+    assert diagnose("\n".join([*loading, *noise])).cause == "driver_oom"
+    going_on = diagnose("\n".join([*loading, *noise, *DATA["healthy"]["warm"]]))
+    assert going_on.started_ok is None
+
+
+@pytest.mark.parametrize("number", range(len(DATA["secrets"])))
+def test_no_secret_of_a_line_reaches_the_answer(number):
+    text = DATA["secrets"][number]
+    found = diagnose(text, dmesg=f"[1.0] nvmap_alloc failed {text}")
+    assert "swordfish-77" not in json.dumps(found.to_json())
+    assert found.evidence
