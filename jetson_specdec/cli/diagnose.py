@@ -86,13 +86,14 @@ def diagnose(
 
 
 def _read(name: str) -> str:
-    from jetson_specdec.logs.reading import HEAD_BYTES, TAIL_BYTES, decode, read_log
+    from jetson_specdec.logs.reading import HEAD_BYTES, TAIL_BYTES, read_log, read_stream
 
     if name == "-":
         import sys
 
-        return decode(sys.stdin.buffer.read())
-    text, shortened = read_log(Path(name))
+        text, shortened = read_stream(sys.stdin.buffer.read)
+    else:
+        text, shortened = read_log(Path(name))
     if shortened:
         tell("log-shortened", path=name, head=HEAD_BYTES, tail=TAIL_BYTES)
     return text

@@ -36,7 +36,7 @@ _DEADLY = (
 _NEAR = 40
 """Lines of interest between what killed the engine and the first line that says so."""
 _BY_OTHERS = ("host_oom_killed", "watchdog_stopped", "port_in_use")
-_OOM = ("oom-sampler", "oom-load-hint", "oom")
+_OOM = ("oom-sampler", "oom-load-hint", "oom", "oom-host")
 _DRAFT_FILES = (
     r'File "[^"\n]*(?:spec_decode|eagle|medusa|dflash|dspark|draft|_mtp)[^"\n]*"(?!, line \d+, in <module>)'
     r"|\bin load_draft"
@@ -213,7 +213,11 @@ def _load_cause(attempt: Attempt, verdict: Verdict, hit: Hit) -> str:
         draft = (
             verdict.about_draft
             or re.search(r"Eagle|Medusa|MTP|DFlash|DSpark|Draft|Speculator", named) is not None
-            or re.match(r"(?:mtp|eagle|draft|medusa)\w*\.", str(hit.values.get("missing_key", ""))) is not None
+            or re.match(
+                r"(?:mtp|eagle|draft|medusa)\w*\.|(?:\w+\.)*(?:d2t|t2d|midlayer)\b",
+                str(hit.values.get("missing_key", "")),
+            )
+            is not None
             or reports[-1:] == ["SpeculativeConfig"]
         )
         return "draft_load_failed" if draft else cause

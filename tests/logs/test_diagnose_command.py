@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
@@ -17,7 +18,7 @@ from jetson_specdec.cli import main
 from jetson_specdec.errors import ReportError
 from jetson_specdec.logs import Diagnosis
 from jetson_specdec.logs import reading as log_reading
-from jetson_specdec.logs.reading import read_log
+from jetson_specdec.logs.reading import read_log, read_stream
 
 DATA = Path(__file__).parents[1] / "data" / "logs"
 
@@ -105,6 +106,34 @@ def test_large_files_are_read_from_both_ends(tmp_path, monkeypatch, capsys):
     assert str(path) in err
     path.write_bytes(b"x" * 5000)
     assert read_log(path) == ("x" * 5000, False)
+
+
+def test_a_long_stream_is_read_from_both_ends(monkeypatch, capsys):
+    monkeypatch.setattr(log_reading, "HEAD_BYTES", 2000)
+    monkeypatch.setattr(log_reading, "TAIL_BYTES", 3000)
+    monkeypatch.setattr(log_reading, "_CHUNK_BYTES", 100)
+    log = (DATA / "kv-none-with-head.log").read_bytes()
+    data = log[:900] + b"\n" + b"middle\n" * 5000 + log[-700:]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    code, out, err = run(capsys, "-", "--json")
+    assert (code, json.loads(out)["cause"]) == (0, "kv_cache_none")
+    assert err.startswith("- ") or " - " in err
+    text, shortened = read_stream(io.BytesIO(data).read)
+    assert shortened
+    assert len(text) <= 5001
+    assert read_stream(io.BytesIO(log).read) == (log.decode(), False)
+
+
+def test_a_packed_log_and_one_that_is_damaged(tmp_path, capsys):
+    path = tmp_path / "server.log.1.gz"
+    path.write_bytes(gzip.compress((DATA / "kv-small.log").read_bytes()))
+    code, out, _ = run(capsys, path, "--json")
+    assert (code, json.loads(out)["cause"]) == (0, "kv_cache_too_small")
+    packed = path.read_bytes()
+    for damaged in (packed[:-9], packed[:40] + b"\xff" * 40 + packed[80:], packed[:12]):
+        path.write_bytes(damaged)
+        code, out, err = run(capsys, path)
+        assert (code, out, err.count("\n")) == (2, "", 1)
 
 
 @pytest.mark.parametrize("coding", ["utf-16", "utf-8-sig", "utf-8"])
