@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from jetson_specdec.findings import Finding, Severity
 
 if TYPE_CHECKING:
+    from jetson_specdec.recipe.config_file import ConfigFile
     from jetson_specdec.strategies.core import Situation
 
-__all__ = ["board", "broken", "ceiling", "doubled_entrypoint", "runtime", "workload"]
+__all__ = ["board", "broken", "ceiling", "doubled_entrypoint", "runtime", "unread_config", "workload"]
 
 ALLOWED_FAMILIES = ("thor", "agx_orin", "igx_orin")
 
@@ -27,8 +28,16 @@ def broken(situation: Situation) -> tuple[Finding, ...]:
     found = [*situation.recipe.findings, *command.findings, *situation.flags.findings, *situation.speculation.findings]
     if situation.config is not None and not situation.config.found:
         found = [finding for finding in found if finding.code != "JSD254"]  # the same, said of the flags alone
-        found.append(Finding.of("JSD574", path=situation.config.named, looked_in=list(situation.config.looked_in)))
+        found.append(unread_config(situation.config))
     return tuple(found)
+
+
+def unread_config(config: ConfigFile, severity: Severity | None = None) -> Finding:
+    """Return why nothing is known of a `--config` file."""
+    if config.written is not None:
+        written = config.written
+        return Finding.of("JSD582", severity=severity, path=config.named, line=written.line, why=written.why)
+    return Finding.of("JSD574", severity=severity, path=config.named, looked_in=list(config.looked_in))
 
 
 def board(situation: Situation) -> tuple[Finding, ...]:

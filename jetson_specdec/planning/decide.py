@@ -159,8 +159,7 @@ class _Draft:
         findings = [*found, *proposal.findings, *memory.findings]
         if situation.config is not None and not situation.config.found:
             # What stands in that file is not known, speculation may be among it: nothing is added blindly.
-            named, looked_in = situation.config.named, list(situation.config.looked_in)
-            blind = Finding.of("JSD574", severity=Severity.BLOCKING, path=named, looked_in=looked_in)
+            blind = checks.unread_config(situation.config, Severity.BLOCKING)
             return self.unchanged("refuse", [*found, blind], {**rejected, proposal.strategy: blind}, memory)
         offline = [each for each in proposal.downloads if situation.offline and each.cached is not True]
         findings += [Finding.of("JSD576", repo=each.repo) for each in offline]

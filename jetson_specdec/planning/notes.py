@@ -60,6 +60,8 @@ def about_flags(situation: Situation) -> tuple[Finding, ...]:
         found.append(Finding.of("JSD528"))
     if situation.config is not None and situation.config.found and situation.config.path is not None:
         found.append(Finding.of("JSD578", named=situation.config.named, path=situation.config.path))
+    if situation.config is not None and situation.config.in_recipe and situation.config.written is not None:
+        found.append(Finding.of("JSD583", named=situation.config.named, line=situation.config.written.line))
     eager = flags.get("enforce-eager")
     if flags.enforce_eager or (eager.state == "unresolved" and eager.occurrence is not None):
         found.append(Finding.of("JSD562", optional=bool(eager.occurrence and eager.occurrence.optional)))

@@ -13,10 +13,12 @@ from jetson_specdec.errors import RecipeSyntaxError
 from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
-    from jetson_specdec.host import Host
-    from jetson_specdec.recipe.core import Recipe, ServeCommand
+    from collections.abc import Mapping
 
-__all__ = ["ConfigEntry", "ConfigFile", "config_reference", "find_config", "parse_config"]
+    from jetson_specdec.host import Host
+    from jetson_specdec.recipe.core import Recipe, ServeCommand, WrittenFile
+
+__all__ = ["ConfigEntry", "ConfigFile", "config_reference", "find_config", "parse_config", "read_again"]
 
 MAX_CONFIG_BYTES = 2**20
 
@@ -64,6 +66,7 @@ class ConfigFile:
         flow: whether the file is one `{…}`.
         body: offsets of the top-level mapping; `(0, 0)` where the file is empty.
         aliases: names of anchors that are used somewhere.
+        written: how the recipe itself writes the file, or None where it does not.
     """
 
     named: str
@@ -74,11 +77,17 @@ class ConfigFile:
     flow: bool = False
     body: tuple[int, int] = (0, 0)
     aliases: frozenset[str] = frozenset()
+    written: WrittenFile | None = None
 
     @property
     def found(self) -> bool:
         """Whether there is a text to read."""
-        return self.path is not None or bool(self.entries)
+        return self.path is not None or bool(self.entries) or self.in_recipe
+
+    @property
+    def in_recipe(self) -> bool:
+        """Whether the text stands in the recipe, which writes the file before it is read."""
+        return self.written is not None and self.written.text is not None and self.path is None
 
     def entry(self, name: str) -> ConfigEntry | None:
         """Return the entry of a flag (dashes or underscores), or None."""
@@ -187,7 +196,12 @@ def _spans(events: list[Any]) -> tuple[bool, tuple[int, int], list[tuple[str, in
 
 
 def parse_config(
-    text: str, *, path: str | None = None, named: str | None = None, looked_in: tuple[str, ...] = ()
+    text: str,
+    *,
+    path: str | None = None,
+    named: str | None = None,
+    looked_in: tuple[str, ...] = (),
+    written: WrittenFile | None = None,
 ) -> ConfigFile:
     """Read a `--config` file.
 
@@ -234,6 +248,7 @@ def parse_config(
         flow=flow,
         body=body,
         aliases=aliases,
+        written=written,
     )
 
 
@@ -283,24 +298,32 @@ def _base(recipe: Recipe, host: Host) -> str:
     return str(PurePosixPath(here) / (PurePosixPath(recipe.path).parent if recipe.path else "."))
 
 
-def _candidates(named: str, recipe: Recipe, command: ServeCommand, host: Host) -> list[str]:
-    base = _base(recipe, host)
+def _host_paths(named: str, command: ServeCommand, base: str, host: Host) -> list[str]:
+    """Return where a file that the command names lies on the host: as named, or where its mounts lead."""
     inside = named if named.startswith("/") or command.workdir is None else f"{command.workdir.rstrip('/')}/{named}"
-    paths: list[str] = []
     if command.launcher in ("native", "systemd"):
-        paths.append(_absolute(inside, base, host))
-    else:
-        fitting = [
-            mount
-            for mount in command.mounts
-            if mount.host is not None
-            and (inside == mount.container or inside.startswith(mount.container.rstrip("/") + "/"))
-        ]
-        for mount in sorted(fitting, key=lambda mount: -len(mount.container))[:1]:
-            rest = inside[len(mount.container.rstrip("/")) :]
-            paths.append(_absolute((mount.host or "") + rest, base, host))
-    paths.append(str(PurePosixPath(base) / PurePosixPath(named).name))
-    return list(dict.fromkeys(paths))
+        return [_absolute(inside, base, host)]
+    fitting = [
+        mount
+        for mount in command.mounts
+        if mount.host is not None
+        and (inside == mount.container or inside.startswith(mount.container.rstrip("/") + "/"))
+    ]
+    return [
+        _absolute((mount.host or "") + inside[len(mount.container.rstrip("/")) :], base, host)
+        for mount in sorted(fitting, key=lambda mount: -len(mount.container))[:1]
+    ]
+
+
+def _written(named: str, recipe: Recipe, command: ServeCommand, host: Host) -> WrittenFile | None:
+    """Return the file that the recipe itself writes under the name (or where its mounts lead), or None."""
+    base = _base(recipe, host)
+    for file in command.writes:
+        if file.direct and (file.name == named or _absolute(file.name, base, host) == _absolute(named, base, host)):
+            return file
+        if not file.direct and _absolute(file.name, base, host) in _host_paths(named, command, base, host):
+            return file
+    return None
 
 
 def find_config(recipe: Recipe, command: ServeCommand, *, host: Host) -> ConfigFile | None:
@@ -308,6 +331,8 @@ def find_config(recipe: Recipe, command: ServeCommand, *, host: Host) -> ConfigF
 
     A file named inside a container is looked up through the command's mounts (the longest fitting one), then by its
     name beside the recipe; a file of a native command from the recipe's working directory, then beside the recipe.
+
+    A file that the recipe itself writes before (`cat > FILE <<EOF`) is read from the recipe.
 
     Returns:
         None where the command names no config file; a `ConfigFile` with `found` false where there is none to read.
@@ -318,9 +343,16 @@ def find_config(recipe: Recipe, command: ServeCommand, *, host: Host) -> ConfigF
     named = config_reference(command)
     if named is None:
         return None
+    written = _written(named, recipe, command, host)
+    if written is not None and written.sure:
+        if written.text is None:
+            return ConfigFile(named=named, written=written)
+        return parse_config(written.text, named=named, written=written)
     looked: list[str] = []
     if not any(sign in named for sign in "$`") or named.startswith(("$HOME", "${HOME}", "$PWD", "${PWD}")):
-        for path in _candidates(named, recipe, command, host):
+        base = _base(recipe, host)
+        beside = str(PurePosixPath(base) / PurePosixPath(named).name)
+        for path in dict.fromkeys((*_host_paths(named, command, base, host), beside)):
             looked.append(path)
             data = host.read_bytes(path, limit=MAX_CONFIG_BYTES + 1) if host.kind(path) == "file" else None
             if data is None:
@@ -329,4 +361,31 @@ def find_config(recipe: Recipe, command: ServeCommand, *, host: Host) -> ConfigF
                 raise RecipeSyntaxError("JSE221", where=path, limit=MAX_CONFIG_BYTES)
             text = data.decode("utf-8", errors="surrogateescape")
             return parse_config(text, path=path, named=named, looked_in=tuple(looked))
-    return ConfigFile(named=named, looked_in=tuple(looked))
+    if written is not None:
+        from attrs import evolve
+
+        written = evolve(written, text=None, why="under a condition, or in a function")
+    return ConfigFile(named=named, looked_in=tuple(looked), written=written)
+
+
+def read_again(config: ConfigFile, command: ServeCommand, files: Mapping[str, str]) -> ConfigFile:
+    """Return a config file as it is after a change of the recipe.
+
+    Args:
+        config: as it was.
+        command: the command, in the changed recipe.
+        files: other files that changed: path → text.
+
+    Raises:
+        RecipeSyntaxError: it is no YAML mapping any more.
+    """
+    if config.in_recipe and config.written is not None:
+        name = config.written.name
+        file = next((file for file in command.writes if file.name == name and file.text is not None), None)
+        if file is None or file.text is None:
+            return ConfigFile(named=config.named, written=config.written)
+        return parse_config(file.text, named=config.named, written=file)
+    after = files.get(config.path or config.named)
+    if after is None:
+        return config
+    return parse_config(after, path=config.path, named=config.named, looked_in=config.looked_in)

@@ -28,6 +28,7 @@ __all__ = [
     "ReplaceArg",
     "ServeCommand",
     "ServeForm",
+    "WrittenFile",
     "reader_of",
 ]
 
@@ -70,6 +71,27 @@ class Mount:
 
 
 @frozen(kw_only=True)
+class WrittenFile:
+    """A file that the recipe itself writes before a command runs.
+
+    Attributes:
+        name: how the recipe names it; what is not known of the name as written.
+        text: what is written; None where that is not known.
+        line: where, from 1.
+        why: how it is written where `text` is None.
+        sure: whether it is written in any case.
+        direct: whether the command sees it under the same name; else through its mounts.
+    """
+
+    name: str
+    text: str | None = field(repr=False)
+    line: int
+    why: str = ""
+    sure: bool = True
+    direct: bool = True
+
+
+@frozen(kw_only=True)
 class ServeCommand:
     """One serve command of a recipe.
 
@@ -90,6 +112,7 @@ class ServeCommand:
         workdir: directory the engine starts in where the recipe says so.
         model_named: the model that the surroundings name (KServe's `storageUri`), for words that do not; else None.
         runner: a program that starts the engine and takes flags of its own beside the engine's (`kserve-huggingface`).
+        writes: files that the recipe writes before this command, the last writing of each.
         start, end: the whole command in the text, redirections included, trailing comment not.
         line: first line of the command, from 1.
         wrapped_in: quoting layers around the serve words, outermost first: `alias`, `bash -c`, `heredoc`, `eval`.
@@ -112,6 +135,7 @@ class ServeCommand:
     workdir: str | None = None
     model_named: str | None = None
     runner: str | None = None
+    writes: tuple[WrittenFile, ...] = ()
     start: int = 0
     end: int = 0
     line: int = 1

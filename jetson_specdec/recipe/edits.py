@@ -163,8 +163,8 @@ def plan_edit(
         _set(changes, name, value)
     if speculative_config is not None:
         _speculate(changes, speculation, dict(speculative_config))
-    text, files, config = _carry_out(changes)
-    after = _read_back(changes, text, config, environ)
+    text, files = _carry_out(changes, environ)
+    after = _read_back(changes, text, files, environ)
     plan = EditPlan(
         text_before=recipe.text,
         text_after=text,
@@ -233,8 +233,8 @@ def _speculate(changes: _Changes, speculation: Speculation, config: dict[str, An
     changes.append("speculative-config", spec_json(config), config)
 
 
-def _carry_out(changes: _Changes) -> tuple[str, tuple[FileEdit, ...], ConfigFile | None]:
-    """Return the recipe's text, the other files' changes, and the config file as it will be."""
+def _carry_out(changes: _Changes, environ: Mapping[str, str] | None) -> tuple[str, tuple[FileEdit, ...]]:
+    """Return the recipe's text and the other files' changes."""
     from jetson_specdec.recipe.config_edit import edit_config
     from jetson_specdec.recipe.config_file import parse_config
 
@@ -242,15 +242,15 @@ def _carry_out(changes: _Changes) -> tuple[str, tuple[FileEdit, ...], ConfigFile
     in_yaml = bool(changes.set_values or changes.add or changes.remove)
     if changes.yaml_only:
         if not in_yaml:
-            return recipe.text, (), None
+            return recipe.text, ()
         own = parse_config(recipe.text, path=recipe.path)
-        text = edit_config(own, set_values=changes.set_values, add=changes.add, remove=changes.remove)
-        return text, (), None
+        return edit_config(own, set_values=changes.set_values, add=changes.add, remove=changes.remove), ()
     files: tuple[FileEdit, ...] = ()
-    if in_yaml and config is not None:
+    if in_yaml and config is not None and config.in_recipe:
+        recipe = _where_written(changes, config, environ)
+    elif in_yaml and config is not None:
         after = edit_config(config, set_values=changes.set_values, add=changes.add, remove=changes.remove)
         files = (FileEdit(path=config.path or config.named, before=config.text, after=after),)
-        config = parse_config(after, path=config.path, named=config.named, looked_in=config.looked_in)
     edits = list(changes.edits)
     if changes.appended:
         if changes.flags.separator is not None:
@@ -258,7 +258,7 @@ def _carry_out(changes: _Changes) -> tuple[str, tuple[FileEdit, ...], ConfigFile
         # Words of the outside keep the last word; the model has to stay in front.
         edits.append(AppendArgs(values=tuple(changes.appended), before=changes.flags.opaque_from or None))
     if not edits:
-        return recipe.text, files, config
+        return recipe.text, files
     if command.engine != "vllm":
         raise UneditableError("JSE238", line=command.line, engine=command.engine)
     if command.blocked is not None:
@@ -266,12 +266,35 @@ def _carry_out(changes: _Changes) -> tuple[str, tuple[FileEdit, ...], ConfigFile
     from jetson_specdec.recipe.forms_embedded import EMBEDDED, edit_embedded
 
     if recipe.form in EMBEDDED:
-        return edit_embedded(recipe, command.index, edits), files, config
+        return edit_embedded(recipe, command.index, edits), files
     if recipe.form != "shell":
         raise UneditableError("JSE239", form=recipe.form)
     from jetson_specdec.recipe.shell import edit_shell
 
-    return edit_shell(recipe, command.index, edits), files, config
+    return edit_shell(recipe, command.index, edits, environ=environ), files
+
+
+def _where_written(changes: _Changes, config: ConfigFile, environ: Mapping[str, str] | None) -> Recipe:
+    """Change a config file where the recipe writes it; where that is not safe, add what wins over it to the command.
+
+    Raises:
+        UneditableError: a key has to go and cannot.
+    """
+    from jetson_specdec.recipe.config_edit import edit_config
+    from jetson_specdec.recipe.shell_rewrite import edit_written
+
+    assert config.written is not None
+    try:
+        after = edit_config(config, set_values=changes.set_values, add=changes.add, remove=changes.remove)
+        return edit_written(changes.recipe, changes.command.index, config.written, after, environ)
+    except UneditableError:
+        if changes.remove:
+            raise
+    for name, value in changes.set_values.items():
+        changes.appended += [f"--{name}", value]
+    for name, data in changes.add.items():
+        changes.appended += [f"--{name}", spec_json(data)]
+    return changes.recipe
 
 
 def _quoted(words: list[str]) -> list[str]:
@@ -281,11 +304,14 @@ def _quoted(words: list[str]) -> list[str]:
 
 
 def _read_back(
-    changes: _Changes, text: str, config: ConfigFile | None, environ: Mapping[str, str] | None
+    changes: _Changes, text: str, files: tuple[FileEdit, ...], environ: Mapping[str, str] | None
 ) -> ServeFlags:
+    from jetson_specdec.recipe.config_file import read_again
+
     flags, recipe, command = changes.flags, changes.recipe, changes.command
-    if text == recipe.text:
-        return flags if config is flags.config else ServeFlags.read(command, flags.release, config)
+    planned = {file.path: file.after for file in files}
+    if text == recipe.text and not planned:
+        return flags
     if changes.yaml_only:
         from jetson_specdec.recipe.load import config_recipe
 
@@ -300,7 +326,9 @@ def _read_back(
         again = parse_shell(text, path=recipe.path, environ=environ, read=reader_of(recipe))
     if len(again.commands) != len(recipe.commands):
         raise UneditableError("JSE232", line=command.line, words=" ".join(_quoted(changes.appended)))
-    return ServeFlags.read(again.commands[command.index], flags.release, config)
+    after = again.commands[command.index]
+    config = read_again(flags.config, after, planned) if flags.config is not None else None
+    return ServeFlags.read(after, flags.release, config)
 
 
 def _check(

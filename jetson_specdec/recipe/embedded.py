@@ -378,6 +378,7 @@ def _inside(
         mounts=launch.mounts if own else one.mounts,
         ports=launch.ports if own else one.ports,
         workdir=one.workdir or launch.workdir if own else one.workdir,
+        writes=tuple(attrs.evolve(file, line=line(file.line)) for file in one.writes),
         start=start,
         end=end,
         line=line_of(text, start),

@@ -197,6 +197,7 @@ def _command(index: int, found: Found, text: str) -> ServeCommand:
         mounts=launch.mounts,
         ports=launch.ports,
         workdir=launch.workdir,
+        writes=tuple(one.file for one in found.written),
         start=start,
         end=end,
         line=text.count("\n", 0, start) + 1,

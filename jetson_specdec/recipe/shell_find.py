@@ -11,13 +11,14 @@ import attrs
 
 from jetson_specdec.errors import RecipeSyntaxError
 from jetson_specdec.recipe.shell_launch import Launch, Outcome, basename, peel
-from jetson_specdec.recipe.shell_lexer import Word, read_double
+from jetson_specdec.recipe.shell_lexer import Word
 from jetson_specdec.recipe.shell_options import cut, launchers
 from jetson_specdec.recipe.shell_order import Structure
-from jetson_specdec.recipe.shell_parse import Command, Comment, Redirect, read_commands
+from jetson_specdec.recipe.shell_parse import Command, Comment, read_commands
 from jetson_specdec.recipe.shell_scope import MAX_WORDS, Scope, assignment_of, command_words
-from jetson_specdec.recipe.shell_script import Field, Script, nested, nested_body
+from jetson_specdec.recipe.shell_script import Field, Script, nested
 from jetson_specdec.recipe.shell_words import Expander
+from jetson_specdec.recipe.shell_written import Writing, Writings, body_of
 from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Found:
         comments: the comments of its text.
         following: where the next command of its text begins.
         previous: where the command before it in its text ends.
+        written: the files that are written before it.
     """
 
     script: Script
@@ -54,6 +56,7 @@ class Found:
     comments: tuple[Comment, ...]
     following: int
     previous: int
+    written: tuple[Writing, ...] = ()
 
 
 class Finder:
@@ -74,6 +77,7 @@ class Finder:
         self.comments: list[tuple[Script, Comment]] = []
         self.containers: dict[str, Launch] = {}
         self.typing: Launch | None = None
+        self.writings = Writings()
 
     def walk(
         self,
@@ -101,6 +105,7 @@ class Finder:
             following = commands[number + 1].start if number + 1 < len(commands) else end
             previous = commands[number - 1].end if number else start
             place = outer or script.to_root(command.start, command.end)
+            self.writings.note(expander, script, scope, number, launch.launcher, self.line(place[0]))
             step = _Step(self, script, scope, expander, launch, place, structure)
             step.follow(command, notes, following, previous)
 
@@ -200,6 +205,7 @@ class _Step:
                     comments=comments,
                     following=following,
                     previous=previous,
+                    written=finder.writings.seen(self.scope, command.start, outcome.launch.launcher),
                 )
             )
         elif outcome.kind == "script":
@@ -298,21 +304,14 @@ class _Step:
         """Follow what a shell reads from its input."""
         for redirect in command.redirects:
             if redirect.body is not None:
-                self._descend(self._body(redirect), self._environment(outcome, command.start), outcome.launch)
+                body = body_of(self.expander, self.script, redirect)
+                self._descend(body, self._environment(outcome, command.start), outcome.launch)
                 return True
             if redirect.op == "<<<" and redirect.target is not None:
                 text = nested(self.expander.word(redirect.target), self.script, "heredoc")
                 self._descend(text, self._environment(outcome, command.start), outcome.launch)
                 return True
         return False
-
-    def _body(self, redirect: Redirect) -> Script:
-        assert redirect.body is not None
-        start, end = redirect.body
-        if redirect.quoted:
-            return nested_body(self.script, redirect.body, None, ())
-        parts = read_double(self.script.text, start, end, start)
-        return nested_body(self.script, redirect.body, parts, self.expander.runs(parts))
 
     def _written(self, command: Command, fields: Sequence[Field]) -> None:
         """Follow `cat > run.sh <<EOF`: the text is a script that somebody will run."""
@@ -325,4 +324,4 @@ class _Step:
             return
         for redirect in command.redirects:
             if redirect.body is not None:
-                self._descend(self._body(redirect), {}, self.launch.elsewhere())
+                self._descend(body_of(self.expander, self.script, redirect), {}, self.launch.elsewhere())

@@ -235,8 +235,8 @@ class WordReader:
                 break
         return Word(start, pos, tuple(parts)) if pos > start and parts else None
 
-    def double(self, pos: int, parts: list[Part], *, seg: int, closer: str = '"') -> int:
-        """Read double-quoted text from `pos` and return the position behind its end."""
+    def double(self, pos: int, parts: list[Part], *, seg: int, closer: str = '"', heredoc: bool = False) -> int:
+        """Read double-quoted text from `pos` and return the position behind it; in a `heredoc` quotes are no quotes."""
         text, limit, first = self.text, self.limit, pos
         run = _DOUBLE_RUN
         while pos < limit:
@@ -254,7 +254,7 @@ class WordReader:
                 if newline:
                     pos = newline.end()
                     continue
-                escapable = text[pos + 1 : pos + 2] in ("$", "`", '"', "\\")
+                escapable = text[pos + 1 : pos + 2] in (("$", "`", "\\") if heredoc else ("$", "`", '"', "\\"))
                 shown = text[pos + 1] if escapable else "\\"
                 end = pos + 2 if escapable else pos + 1
                 parts.append(Part(kind="text", start=pos, end=end, text=shown, plain=False, quote="double", seg=seg))
@@ -372,8 +372,8 @@ def read_words(text: str, start: int, end: int) -> tuple[Word, ...]:
     return tuple(words)
 
 
-def read_double(text: str, start: int, end: int, seg: int) -> tuple[Part, ...]:
+def read_double(text: str, start: int, end: int, seg: int, *, heredoc: bool = False) -> tuple[Part, ...]:
     """Read text in which only `$`, `` ` `` and the backslash are special, such as an unquoted here-document."""
     parts: list[Part] = []
-    WordReader(text, end).double(start, parts, seg=seg, closer="")
+    WordReader(text, end).double(start, parts, seg=seg, closer="", heredoc=heredoc)
     return tuple(parts)

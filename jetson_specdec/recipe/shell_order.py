@@ -123,7 +123,7 @@ class Order:
         around = set(self._structure.blocks(at))
         return all(block in around for block in self._structure.blocks(start))
 
-    def passed(self, start: int, number: int, at: int, status: Status) -> bool | None:
+    def passed(self, start: int, number: int, at: int, status: Status, *, pipe: bool = False) -> bool | None:
         """Say whether a run that reaches `at` has passed `start`; None where it depends on what is not known.
 
         Args:
@@ -131,12 +131,13 @@ class Order:
             number: the command it is in.
             at: the later place.
             status: whether a command (by number) succeeds; None where that is not known.
+            pipe: whether it counts as well in front of a pipe: a file is written there, a variable is not set.
         """
         around = set(self._structure.blocks(at))
         states = [self._entered(block, start, status) for block in self._structure.blocks(start) if block not in around]
         inside = self._groups[self._user(at)] if self._user(at) >= 0 else ()
         for one in (number, *(group for group in self._groups[number] if group not in inside)):
-            runs = self._chain(one, status)[0]
+            runs = self._chain(one, status, pipe=pipe)[0]
             states.append(True if runs is None and one == number and self._listed(number, at) else runs)
         if False in states:
             return False
@@ -179,7 +180,7 @@ class Order:
             opened += [number] * marks.count("{")
         return found
 
-    def _chain(self, number: int, status: Status) -> tuple[bool | None, bool | None]:
+    def _chain(self, number: int, status: Status, *, pipe: bool = False) -> tuple[bool | None, bool | None]:
         """Return whether a command of a list runs once the list does, and how the list stands behind it."""
         first = number
         while first and self._commands[first].before in _CONDITIONAL:
@@ -188,7 +189,8 @@ class Order:
         state: bool | None = None
         for one in range(first, number + 1):
             command = self._commands[one]
-            if command.before in _PIPES or command.after in (*_PIPES, "&"):
+            into_pipe = command.after in _PIPES and not (pipe and one == number)
+            if command.before in _PIPES or into_pipe or command.after == "&":
                 return None, None
             if one > first:
                 if state is None:

@@ -249,7 +249,7 @@ class Scope:
     def _exports_all(self, at: int) -> bool | None:
         """Whether `set -a` is in force at a place; None where that is not certain."""
         for start, number, mode in reversed(self._modes):
-            passed = self.order.passed(start, number, at, self._status)
+            passed = self.passed(start, number, at)
             if passed is not False:
                 return mode if passed else None
         return False
@@ -262,7 +262,7 @@ class Scope:
         """Return the variables that are exported before a place, and whether they are in any case."""
         found: dict[str, bool] = {}
         for name, since, number, sure in self._exports:
-            passed = self.order.passed(since, number, at, self._status) if since < at else False
+            passed = self.passed(since, number, at) if since < at else False
             if passed is not False:
                 found[name] = (sure and passed is True) or found.get(name, False)
         return found
@@ -297,6 +297,10 @@ class Scope:
         """Whether every run that reaches `at` has passed the assignment."""
         return self.order.certain(assignment.start, assignment.command, at)
 
+    def passed(self, start: int, number: int, at: int, *, pipe: bool = False) -> bool | None:
+        """Say whether a run that reaches `at` has passed `start`, in command `number`; None where that is uncertain."""
+        return self.order.passed(start, number, at, self._status, pipe=pipe)
+
     def _last(self, found: Sequence[Assignment], at: int) -> Binding:
         """Return the value that was assigned last before a place."""
         before = sorted((one for one in found if one.start < at and not one.holds(at)), key=lambda one: one.start)
@@ -304,7 +308,7 @@ class Scope:
             return Binding("unknown")
         while before:
             last = before.pop()
-            passed = self.order.passed(last.start, last.command, at, self._status)
+            passed = self.passed(last.start, last.command, at)
             if passed is None or any(last.start < source < at for source in self._unread):
                 return Binding("unknown")
             if passed:
@@ -332,7 +336,7 @@ class Scope:
         if words and all(pairs):
             simple = all(part.kind != "command" for pair in pairs if pair and pair[2] for part in pair[2].parts)
             found = True if simple else None
-        elif words and words[0].literal in ("true", ":", "false", "set", "export", "cd"):
+        elif words and words[0].literal in ("true", ":", "false", "set", "export", "cd", "mkdir"):
             # a script that cannot go to its folder is of no interest
             found = words[0].literal != "false"
         elif words and words[0].literal in ("source", "."):

@@ -21,6 +21,8 @@ __all__ = ["Expander"]
 
 _BLANKS = re.compile(r"[ \t\n]+")
 _QUOTING = re.compile(r"[\\'\"]")
+_QUOTES = re.compile('"')
+_OPENS_QUOTES = re.compile(r'(?<!\\)"')
 _PLAIN = re.compile(r"[\w./:=@%+,\-]+\Z")
 
 
@@ -291,6 +293,9 @@ class Expander:
             if len(words) != 1 or (words[0].start, words[0].end) != (start, end):
                 return [self._unknown(part, (part.name,))]
             return self.scalar(words[0])
+        within = text.startswith('"', part.seg)
+        if (_OPENS_QUOTES if within else _QUOTES).search(text, start, end):
+            return [self._unknown(part, (part.name,))]  # quotes in quotes
         return self.runs(read_double(text, start, end, part.seg))
 
     def _alternative(self, part: Part, binding: Binding) -> Iterator[Piece]:

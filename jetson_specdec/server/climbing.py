@@ -288,15 +288,15 @@ def _below(size: int | None, limit: int | None) -> bool:
 
 def _flags(plan: Plan, situation: Situation) -> tuple[Any, Any, ServeFlags]:
     """Read a plan's text: the recipe, the command, its flags."""
-    from jetson_specdec.recipe.config_file import parse_config
+    from jetson_specdec.recipe.config_file import read_again
     from jetson_specdec.recipe.flags import ServeFlags
     from jetson_specdec.recipe.load import load_recipe
 
     recipe = load_recipe(plan.recipe.path or "-", text=plan.recipe.after)
     command = recipe.commands[plan.command_index]
     config = situation.flags.config
-    if plan.files and config is not None:
-        config = parse_config(plan.files[0].after, path=config.path, named=config.named, looked_in=config.looked_in)
+    if config is not None:
+        config = read_again(config, command, {file.path: file.after for file in plan.files if file.path is not None})
     return recipe, command, ServeFlags.read(command, situation.release, config)
 
 

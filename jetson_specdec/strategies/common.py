@@ -23,9 +23,10 @@ def unidentified(situation: Situation) -> Finding | None:
     if identity.id is not None or identity.base is not None:
         return None
     reading = situation.flags.model_reading
-    if identity.served is None and reading.state == "absent":
+    unread = situation.flags.unread_config
+    if identity.served is None and reading.state == "absent" and unread is None:
         return Finding.of("JSD566")
-    served = identity.served or reading.text or "the recipe"
+    served = identity.served or reading.text or unread or "the recipe"
     return Finding.of("JSD560", served=served, looked_in=list(identity.looked_in))
 
 
