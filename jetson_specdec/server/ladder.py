@@ -18,6 +18,7 @@ from attrs import evolve
 from jetson_specdec.findings import Finding, Step
 from jetson_specdec.planning.steps import hand_off
 from jetson_specdec.server.rungs import (
+    BY_HAND,
     MEMORY,
     TOO_HIGH,
     TOO_LOW,
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
 
 __all__ = ["MEMORY", "TOO_HIGH", "TOO_LOW", "Rung", "Setting", "Tried", "Window", "next_rung", "window_of"]
 
-_BY_HAND = ("upgrade_runtime", "change_image", "predownload", "accept_licence", "free_disk", "free_port")
-"""Remedies for a person: nothing that can be tried here makes such a start succeed."""
 _HELD_BY_OTHERS = ("free_memory", "drop_caches")
 """Remedies outside the recipe that stay worth doing whatever the ladder does instead."""
 SHORTEST_CONTEXT = 1024
 """A shorter context than this is not tried; nobody serves with less. A choice of ours."""
+FEW_SEQS = 16
+"""As many as a Jetson serves at once; fewer do not free much memory. A choice of ours."""
 _DEFAULT_SEQS = 256
 """vLLM's default where nothing else is said (0.32 `config/scheduler.py`; large-memory GPUs start higher)."""
 
@@ -76,7 +77,7 @@ class _Climber:
             return self.stop(Finding.of("JSD928", tries=len(self.history)))
         if remedy == "retry":
             return self.again()
-        if remedy in _BY_HAND:
+        if remedy in BY_HAND:
             return self.by_hand()
         if about_memory(self.found):
             return self.memory()
@@ -167,14 +168,17 @@ class _Climber:
         value = self.window.between(wanted, ceiling=self.ceiling())
         low, high = self.window.low, self.window.high
         if value is None:
-            empty = Finding.of("JSD926", low=low, high=high if high is not None else self.ceiling())
+            ceiling = self.ceiling()
+            above = high is None or high > ceiling
+            empty = Finding.of("JSD938" if above else "JSD926", low=low, high=ceiling if above else high)
             nothing = Finding.of("JSD929", cause="does_not_fit")
             rung = self.shorter_at_best() or (self.smaller() if self.setting.speculates else self.stop(nothing))
             return evolve(rung, cause="does_not_fit", findings=(empty, *rung.findings))
+        code = "JSD936" if low is None else "JSD937" if high is None else "JSD920"
         return Rung(
             action="utilization",
             set_flags={"gpu-memory-utilization": f"{value:.2f}"},
-            findings=(Finding.of("JSD920", cause=self.found.cause, before=before, after=value, low=low, high=high),),
+            findings=(Finding.of(code, cause=self.found.cause, before=before, after=value, low=low, high=high),),
         )
 
     def ceiling(self) -> float:
@@ -215,14 +219,19 @@ class _Climber:
         return evolve(there, set_flags={"gpu-memory-utilization": value, **there.set_flags})
 
     def fewer(self) -> Rung | None:
-        """Serve fewer sequences at once: half as many."""
+        """Serve fewer sequences at once: what a board serves where many were asked for, else half as many.
+
+        Few of them are not what is too much: where one step did not help, None.
+        """
         before = self.setting.max_num_seqs or _whole(self.values.get("num_seqs")) or _DEFAULT_SEQS
-        if before < 2:
+        stepped = any(one.setting.max_num_seqs != self.setting.max_num_seqs for one in self.history)
+        if before < 2 or (before <= FEW_SEQS and stepped):
             return None
+        after = 2 * FEW_SEQS if before > 4 * FEW_SEQS else before // 2
         return Rung(
             action="max_num_seqs",
-            set_flags={"max-num-seqs": str(before // 2)},
-            findings=(Finding.of("JSD922", cause=self.found.cause, before=before, after=before // 2),),
+            set_flags={"max-num-seqs": str(after)},
+            findings=(Finding.of("JSD922", cause=self.found.cause, before=before, after=after),),
         )
 
     def less_k(self) -> Rung | None:

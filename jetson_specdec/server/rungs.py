@@ -13,7 +13,19 @@ from jetson_specdec.findings import Finding, Step
 if TYPE_CHECKING:
     from jetson_specdec.logs import Diagnosis
 
-__all__ = ["MEMORY", "TOO_HIGH", "TOO_LOW", "Rung", "Setting", "Tried", "Window", "about_memory", "lows", "window_of"]
+__all__ = [
+    "BY_HAND",
+    "MEMORY",
+    "TOO_HIGH",
+    "TOO_LOW",
+    "Rung",
+    "Setting",
+    "Tried",
+    "Window",
+    "about_memory",
+    "lows",
+    "window_of",
+]
 
 Action = Literal[
     "utilization", "max_model_len", "max_num_seqs", "k", "other_draft", "drop_speculation", "retry", "stop"
@@ -24,6 +36,10 @@ TOO_HIGH = ("memory_precheck", "oom_load", "oom_warmup", "driver_oom", "host_oom
 TOO_LOW = ("kv_cache_none", "kv_cache_too_small")
 """Causes that ask for more, or for less to hold."""
 MEMORY = (*TOO_HIGH, *TOO_LOW, "does_not_fit", "memory_profiling_race")
+
+
+BY_HAND = ("upgrade_runtime", "change_image", "predownload", "accept_licence", "free_disk", "free_port")
+"""Remedies for a person: nothing that can be tried here makes such a start succeed."""
 
 
 @frozen(kw_only=True)
@@ -76,15 +92,17 @@ class Window:
     high: float | None = None
 
     def between(self, wanted: float, *, ceiling: float) -> float | None:
-        """Return the value in hundredths nearest to the one wanted that is left, or None where none is."""
+        """Return the value in hundredths to try next, or None where none is left.
+
+        That is the one wanted, or the ceiling below it; where that has failed already, the middle of what is left.
+        """
+        top = hundredths(ceiling)
         low = 0 if self.low is None else hundredths(self.low)
-        high = hundredths(ceiling) + 1 if self.high is None else min(hundredths(self.high), hundredths(ceiling) + 1)
+        high = top + 1 if self.high is None else min(hundredths(self.high), top + 1)
         if high - low < 2:
             return None
-        at = hundredths(wanted)
-        if not low < at < high:
-            at = (low + high) // 2
-        return min(max(at, low + 1), high - 1) / 100
+        at = min(hundredths(wanted), top)
+        return (at if low < at < high else (low + high) // 2) / 100
 
 
 @frozen(kw_only=True)

@@ -156,9 +156,11 @@ def not_started(session: Session, error: NotStarted) -> TuneResult:
 
 
 def _afterwards(session: Session, error: NotStarted) -> tuple[Step, ...]:
+    """Return what to do once the cause is out of the way, or that everything stays as it was."""
+    recipe = str(session.recipe)
     if error.resumable:
-        return (_resume(str(session.recipe), str(session.evidence.folder)),)
-    return (Step.of("tune-stay", path=str(session.recipe)),)
+        return (_resume(recipe, str(session.evidence.folder)), Step.of("tune-stay", path=recipe))
+    return (Step.of("tune-stay", path=recipe),)
 
 
 def nothing(session: Session, error: NothingToProve) -> TuneResult:

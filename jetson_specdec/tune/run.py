@@ -20,6 +20,7 @@ from jetson_specdec.tune.arms import Arms, belongs, draft_visible, flags_of, res
 from jetson_specdec.tune.blocks import Tools
 from jetson_specdec.tune.core import Offer, TuneResult, TuneSettings
 from jetson_specdec.tune.downtime import downtime
+from jetson_specdec.tune.drafters import agreed_drafters
 from jetson_specdec.tune.evidence import Evidence
 from jetson_specdec.tune.session import Session
 
@@ -118,7 +119,8 @@ def tune(
     prepared = prepare(plan, tools.host, catalog=planner.catalog)
     plan = prepared.plan
     settings = _within(settings, situation)
-    arms = _arms(situation, plan, policy)
+    narrowed, fallbacks = agreed_drafters(evolve(situation, policy=policy), plan)
+    arms = evolve(_arms(situation, plan, policy), situation=narrowed)
     unseen = draft_visible(prepared, situation, tools.host)
     if any(finding.severity == "blocking" for finding in unseen):
         return _nothing(plan, path, outcome="not_started", more=unseen)
@@ -130,7 +132,7 @@ def tune(
 
     states = Path(tools.state_dir) if tools.state_dir is not None else default_state_dir(tools.environ)
     with claimed(states, recipe=str(path.absolute()), evidence=str(folder.absolute())):
-        notes = [*unseen, *_tidied(tools, settings, arms, plan.command_index)]
+        notes = [*unseen, *fallbacks, *_tidied(tools, settings, arms, plan.command_index)]
         occupants = _in_the_way(tools, settings, arms, plan.command_index, situation)
         offer = Offer(
             plan=plan,

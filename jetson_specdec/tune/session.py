@@ -63,7 +63,7 @@ class Session:
         self._before = 0.0
         self._first: Server | None = None
         self._server: Server | None = None
-        self._memory: int | None = None
+        self.memory: int | None = None
         self._judged: tuple[tuple[tuple[str, str], ...], Verdict] | None = None
 
     # --- where it stands ----------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class Session:
         number = len(self.progress.blocks) + 1
         label = "without speculation" if action.arm == "off" else f"k = {action.k}"
         self.say("tune-event-start", {"arm": label, "role": action.role})
-        self.findings += cool_down(self.tools, self.policy, memory_before=self._memory)
+        self.findings += cool_down(self.tools, self.policy, memory_before=self.memory)
         self._same_recipe()
         failure: EndpointError | None = None
         try:
@@ -331,7 +331,7 @@ class Session:
         from jetson_specdec import __version__
         from jetson_specdec.server.watchdog import read_memory
 
-        self._memory = read_memory(self.tools.host).available_bytes if not self.occupants else None
+        self.memory = read_memory(self.tools.host).available_bytes if not self.occupants else None
         if self.progress.blocks:
             return
         plan = self.arms.plan

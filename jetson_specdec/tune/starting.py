@@ -12,9 +12,12 @@ from attrs import evolve
 from jetson_specdec.errors import InTheWayError, StartFailed
 from jetson_specdec.findings import Finding
 from jetson_specdec.tune.arms import belongs
+from jetson_specdec.tune.blocks import cool_down
+from jetson_specdec.tune.failures import answers, may_pass
 from jetson_specdec.tune.following import adopt
 
 if TYPE_CHECKING:
+    from jetson_specdec.logs import Diagnosis
     from jetson_specdec.planning.plan import Plan
     from jetson_specdec.server import Occupant, Started
     from jetson_specdec.server.climbing import Try
@@ -41,55 +44,77 @@ class NotStarted(Exception):  # noqa: N818 - how a tune ends, not a mistake
 
 
 def start(session: Session, action: Measure) -> tuple[Started, Plan] | None:
-    """Start an arm; None where a larger k of the search does not start, which is an answer too.
+    """Start an arm; None where a larger k, or a schedule, does not start, which is an answer too.
 
     Raises:
         NotStarted: it cannot be started.
     """
-    if action.arm == "off":
-        plan = session.arms.off()
-        try:
-            return up(session, plan), plan
-        except StartFailed as error:
-            keep_try(session, {"arm": "off", "diagnosis": error.diagnosis.to_json()}, error.log_path)
-            found = (*error.diagnosis.findings, Finding.of("JSD929", cause=error.diagnosis.cause))
-            raise NotStarted(found, tuple(error.diagnosis.next_steps)) from None
     schedule = session.schedule if action.variant else None
-    plan = session.arms.on(None if schedule else action.k, schedule)
-    if not session.proven:
+    plan = session.arms.off() if action.arm == "off" else session.arms.on(None if schedule else action.k, schedule)
+    if action.arm == "on" and not session.proven:
         return _climb(session, plan)
-    ran = [block.k for block in session.progress.blocks if block.k is not None]
-    tries = 1 if action.role == "search" and (action.k or 0) > max(ran, default=0) else 2
-    for left in reversed(range(tries)):
+    before = _started_before(session, action)
+    for last in (False, True):
         try:
             return up(session, plan), plan
         except StartFailed as error:
-            keep_try(session, {"arm": "on", "k": action.k, "diagnosis": error.diagnosis.to_json()}, error.log_path)
-            if left:
-                continue
-            if tries == 1:
-                session.progress = evolve(session.progress, max_k=max(ran))
-                return None
-            found = (*error.diagnosis.findings, Finding.of("JSD970", cause=error.diagnosis.cause))
-            raise NotStarted(found, tuple(error.diagnosis.next_steps)) from None
+            found = error.diagnosis
+            tried = {"arm": action.arm, "k": action.k, "diagnosis": found.to_json(), "plan": plan.to_json()}
+            keep_try(session, tried, error.log_path)
+        if last or not may_pass(found, before=before):
+            _given_up(session, action, found)
+            return None
+        # By then the memory of the start that failed has to be back.
+        session.findings += cool_down(session.tools, session.policy, memory_before=session.memory)
     raise AssertionError("no try")
+
+
+def _started_before(session: Session, action: Measure) -> bool:
+    """Whether this, or more of it, has started in this tune."""
+    return any(
+        block.arm == action.arm and block.variant == action.variant and (block.k or 0) >= (action.k or 0)
+        for block in session.progress.blocks
+    )
+
+
+def _given_up(session: Session, action: Measure, found: Diagnosis) -> None:
+    """Take a start that failed for good for an answer, where it is one.
+
+    Raises:
+        NotStarted: it is none.
+    """
+    on, blocks = action.arm == "on", session.progress.blocks
+    if on and answers(found) and not _started_before(session, action):
+        if action.role == "search":
+            session.progress = evolve(session.progress, max_k=max(each.k for each in blocks if each.k))
+            return
+        if action.variant:
+            # What was proved without a schedule stands.
+            session.schedule = None
+            session.progress = evolve(session.progress, variant=0)
+            session.findings.append(Finding.of("JSD939", cause=found.cause))
+            return
+    told = Finding.of("JSD970" if on else "JSD929", cause=found.cause)
+    raise NotStarted((*found.findings, told), tuple(found.next_steps), resumable=bool(blocks))
 
 
 def _climb(session: Session, plan: Plan) -> tuple[Started, Plan]:
     """Start speculation for the first time: each failure leads to the next rung of the ladder."""
     from jetson_specdec.server import climb
+    from jetson_specdec.server.rungs import about_memory
 
     def record(tried: Try) -> None:
         if tried.started is None:
             keep_try(session, tried.to_json(), tried.log_path)
 
     situation = evolve(session.arms.situation, policy=session.policy)
-    reached = climb(situation, lambda wanted: up(session, wanted), plan=plan, record=record)
+    reached = climb(situation, lambda wanted: up(session, wanted), plan=plan, record=record, starts_without=True)
     if reached.outcome != "started" or reached.plan is None or reached.started is None:
-        last = next((each.diagnosis for each in reversed(reached.tries) if each.diagnosis is not None), None)
-        cause = Finding.of("JSD970", cause=last.cause if last is not None else None)
-        told = (cause,) if reached.outcome == "started_without" else ()
-        raise NotStarted((*told, *reached.findings), reached.next_steps)
+        last = reached.tries[-1].diagnosis
+        # What the engine does not take at all is over; what a person can do something about goes on from here.
+        resumable = reached.outcome == "stopped" or (last is not None and about_memory(last))
+        told = Finding.of("JSD970", cause=reached.cause)
+        raise NotStarted((told, *reached.findings), reached.next_steps, resumable=resumable)
     if len(reached.tries) > 1:
         adopt(session, reached)
     session.proven = True

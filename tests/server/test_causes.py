@@ -112,6 +112,12 @@ def test_an_engine_that_fails(server, port, board, marked, name):
     assert found.evidence
     assert found.next_steps
     assert not marked(one.run_id)
+    if name == "watchdog_stopped":  # what it saw is told; the fake leaves 64 MiB
+        assert (found.values["available_bytes"], found.values["floor_bytes"]) == (64 * 2**20, 2**30)
+    elif name == "host_oom_killed":
+        assert any("Killed process" in proof.text for proof in found.evidence)
+    elif name == "start_timeout":  # it was our patience that ended
+        assert [(step.kind, step.values) for step in found.next_steps] == [("start-longer", {"seconds": 1.0})]
 
 
 @pytest.mark.parametrize("name", DOCKER)
@@ -124,10 +130,9 @@ def test_a_container_that_docker_refuses(server, port, board, name):
     assert found.next_steps
 
 
-@pytest.mark.parametrize(("name", "stage"), [("port_in_use", "config"), ("disk_full", "download")])
-def test_what_docker_refuses_can_be_the_engines_too(server, port, board, name, stage):
-    _, found = failed(server, f"vllm serve org/m --port {port}\n", board(name))
-    assert (found.cause, found.stage, found.remedy) == (name, stage, DOCKER[name][1])
+def test_what_docker_refuses_can_be_the_engines_too(server, port, board):
+    _, found = failed(server, f"vllm serve org/m --port {port}\n", board("disk_full"))
+    assert (found.cause, found.stage, found.remedy) == ("disk_full", "download", "free_disk")
     assert found.speculation_involved is False
 
 
@@ -150,33 +155,9 @@ def test_a_failure_of_a_unit(server, daemon, port, board, programs, tmp_path):
 
 
 def test_a_first_request_tells_its_inner_cause(server, port, board):
-    for variant, inner, remedy in (
-        ("kernels", "arch_unsupported", "upgrade_runtime"),
-        ("memory", "oom_warmup", "lower_utilization"),
-        ("k_limit", None, "reduce_k"),
-    ):
-        host = board(f"first_request_failed:{variant}")
-        _, found = failed(server, f"vllm serve org/m --port {port} {SPEC}\n", host)
-        assert (found.cause, found.remedy) == ("first_request_failed", remedy)
-        assert found.values.get("inner_cause") == inner
-
-
-def test_the_kernel_log_tells_who_was_killed(server, port, board):
-    _, found = failed(server, f"vllm serve org/m --port {port}\n", board("host_oom_killed:engine_core"))
-    assert (found.cause, found.speculation_involved) == ("host_oom_killed", False)
-    assert any("Killed process" in proof.text for proof in found.evidence)
-
-
-def test_what_the_watchdog_saw_is_told(server, port, board):
-    _, found = failed(server, f"vllm serve org/m --port {port}\n", board("watchdog_stopped"))
-    assert found.values["available_bytes"] == 64 * 2**20  # what the fake leaves
-    assert found.values["floor_bytes"] == 2**30
-
-
-def test_a_start_that_takes_too_long_can_be_given_more_time(server, port, board):
-    _, found = failed(server, f"vllm serve org/m --port {port}\n", board("start_timeout"), start_timeout_s=0.7)
-    assert [step.kind for step in found.next_steps] == ["start-longer"]
-    assert found.next_steps[0].values["seconds"] == 0.7
+    _, found = failed(server, f"vllm serve org/m --port {port} {SPEC}\n", board("first_request_failed:memory"))
+    assert (found.cause, found.remedy) == ("first_request_failed", "lower_utilization")
+    assert found.values["inner_cause"] == "oom_warmup"
 
 
 def test_a_failure_only_with_speculation(server, port, board):
@@ -185,8 +166,3 @@ def test_a_failure_only_with_speculation(server, port, board):
         assert one.running
     _, found = failed(server, f"vllm serve org/m --port {port} {SPEC}\n", host)
     assert found.cause == "kv_cache_none"
-
-
-def test_none_is_a_start(server, port, board):
-    with server(f"vllm serve org/m --port {port} {SPEC}\n", host=board("none")) as one:
-        assert one.running

@@ -89,6 +89,17 @@ def test_limits_are_lowered_to_what_the_message_says():
     assert rung((setting(), found)).set_flags == {"max-num-seqs": "2"}
 
 
+def test_fewer_sequences_until_they_are_few():
+    found = diagnosis("oom_warmup", "reduce_max_num_seqs", num_seqs=1024)
+    many = setting(max_num_seqs=None)
+    assert rung((many, found)).set_flags == {"max-num-seqs": "32"}
+    assert rung((many, found), (setting(max_num_seqs=32), found)).set_flags == {"max-num-seqs": "16"}
+    # Sixteen are few: it is something else that is too much.
+    steps = [(many, found), (setting(max_num_seqs=32), found), (setting(max_num_seqs=16), found)]
+    assert rung(*steps).set_flags == {"gpu-memory-utilization": "0.70"}
+    assert rung((setting(max_num_seqs=1), found)).set_flags == {"gpu-memory-utilization": "0.70"}
+
+
 def test_fewer_drafted_tokens():
     assert rung((setting(k=129), diagnosis("first_request_failed", "reduce_k"))).k == 3
     assert rung((setting(k=5), diagnosis("first_request_failed", "reduce_k"))).k == 2
@@ -146,8 +157,12 @@ def test_an_empty_window_without_anything_to_make_smaller_stops_and_hands_over()
 def test_the_ceiling_of_the_policy_is_never_passed():
     found = rung((setting(0.89), diagnosis("kv_cache_none", "raise_utilization")))
     assert found.set_flags == {"gpu-memory-utilization": "0.90"}
+    # What is wanted lies above it: the most that is allowed, not somewhere below.
+    found = rung((setting(0.80), diagnosis("kv_cache_none", "raise_utilization")), utilization_step=0.2)
+    assert found.set_flags == {"gpu-memory-utilization": "0.90"}
     at_top = rung((setting(0.90), diagnosis("kv_cache_none", "raise_utilization")))
     assert at_top.findings[0].topic == "ladder-window-empty"
+    assert "more than 0.9 may not be given" in at_top.findings[0].message
 
 
 def test_a_passing_failure_is_repeated_once():
@@ -257,6 +272,8 @@ def test_a_window_gives_only_what_is_left(wanted, low, high, ceiling):
     assert value is None or value in left
     if round(wanted, 2) in left:
         assert value == round(wanted, 2)
+    if wanted > ceiling and (high is None or high > ceiling) and ceiling in left:
+        assert value == ceiling
 
 
 # --- the whole way ----------------------------------------------------------------------------------------------------

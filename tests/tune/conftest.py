@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -17,14 +18,18 @@ from pathlib import Path
 
 import pytest
 
-from jetson_specdec.errors import SpecdecError, StartFailed
+from jetson_specdec.errors import StartFailed
 from jetson_specdec.host import LocalHost
 from jetson_specdec.loadgen import Benchmark
 from jetson_specdec.logs import diagnose
 from jetson_specdec.policy import Policy
 from jetson_specdec.server import Server, Started, Stopped
 from jetson_specdec.server.address import Address
-from jetson_specdec.testing import FakeVllm, Truth
+from jetson_specdec.server.failure import Failure, note_failure, refine
+from jetson_specdec.server.running import note
+from jetson_specdec.server.watchdog import MemorySample
+from jetson_specdec.testing import FakeStartFailed, FakeVllm, Truth
+from jetson_specdec.testing.fake_args import ArgumentFailure
 from jetson_specdec.tune import Tools, TuneSettings, tune
 
 RECIPE = "#!/bin/bash\n# ours\nvllm serve Qwen/Qwen3-8B --port 8391 --max-num-seqs 16\n"
@@ -121,25 +126,48 @@ class _Server:
         number = len(lab.launches) + 1
         lab.launches.append(self.plan)
         self.taken = bool(lab.occupants) and self.options["replace"]
-        fake = FakeVllm(list(self.plan.serve_args), truth=lab.truth, **(lab.fail(self, number) or {}))
-        log = self.log_path
         lab.now += 60
         try:
+            fake = FakeVllm(list(self.plan.serve_args), truth=lab.truth, **(lab.fail(self, number) or {}))
             fake.prepare()
-        except SpecdecError:
-            log.write_text(fake.log.text)
-            found = diagnose(fake.log.text, exit_code=1)
-            raise StartFailed(
-                "JSE932", diagnosis=found, log_path=str(log), cause=found.cause, remedy=found.remedy
-            ) from None
+        except ArgumentFailure as error:
+            raise self._failed(error.printed + "\n", "exited", 2) from None
+        except FakeStartFailed as error:
+            why = "watchdog" if error.failure.memory_falls else "timeout" if error.failure.end == "hang" else "exited"
+            kernel = error.failure.filled({"pid": 7, "core_pid": 8})["kernel"]
+            raise self._failed(fake.log.text, why, error.failure.exit_code, kernel) from None
+        log = self.log_path
         fake.announce(8391)
         log.write_text(fake.log.text)
+        if fake.failure is not None:
+            reply = asyncio.run(fake.app.handle("POST", "/v1/completions", {}, b'{"prompt": "a", "max_tokens": 2}'))
+            raise self._failed(fake.log.text, "request", 0, detail=f"HTTP {reply.status}")
         assert lab.running is None, "two servers at once"
         lab.running = fake
         return Started(
             base_url=self.base_url, root_url=self.root_url, model=fake.model, run_id=self.run_id, log_path=str(log),
             ready_s=60.0, first_completion_s=0.1, first_completion_tokens=16,
         )  # fmt: skip
+
+    def _failed(self, text, why, exit_code, kernel=(), *, detail=None):
+        """Make of a start that failed what `Server` makes of it."""
+        log, failure = self.log_path, Failure(why, detail)
+        log.write_text(text)
+        breach = MemorySample(total_bytes=2**36, available_bytes=2**26) if why == "watchdog" else None
+        if breach is not None:
+            note(log, "watchdog stopped the server: 0.1 GiB available, floor 1.0 GiB")
+        note_failure(log, failure, 1800.0)
+        dmesg = "\n".join(f"[ 1.000000] {line}" for line in kernel) or None
+        found = refine(
+            diagnose(log.read_text(), exit_code=exit_code, dmesg=dmesg, recipe=self.plan.recipe.after),
+            failure,
+            speculates=self.plan.speculative_config is not None,
+            exit_code=exit_code,
+            breach=breach,
+            policy=self.options["policy"],
+            timeout_s=1800.0,
+        )
+        return StartFailed("JSE932", diagnosis=found, log_path=str(log), cause=found.cause, remedy=found.remedy)
 
     def stop(self, *, put_back=False):
         if self.lab.on_stop:
