@@ -103,7 +103,7 @@ def say(text):
     sys.stderr.write(f"  [{time.strftime('%H:%M:%S')}] {text}\n")
 
 
-def until(look, seconds=300.0):
+def until(look, seconds=900.0):
     """Wait until `look` gives something true; fail after a generous time."""
     end = time.monotonic() + seconds
     while not (seen := look()):

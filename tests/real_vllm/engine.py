@@ -199,8 +199,8 @@ class _Steps:
         return done.stdout
 
     def pip(self, what: str, *words: str) -> None:
-        """Install packages, at the versions that were tested."""
-        self.run(what, [self.python, "-m", "pip", "install", "-q", "-c", str(VERSIONS), *words])
+        """Install packages, at the versions that were tested; what is used of them is compiled at its first use."""
+        self.run(what, [self.python, "-m", "pip", "install", "-q", "--no-compile", "-c", str(VERSIONS), *words])
 
     def requirements(self) -> tuple[str, list[str]]:
         """Return what the wheel asks for on this machine: its torch, and everything else that is needed."""

@@ -134,6 +134,7 @@ def climbed(desk, server):
     return climb(situation, start, plan=plan), up[-1]
 
 
+@pytest.mark.long
 def test_the_ladder_shortens_the_context_to_what_fits(desk, server):
     # Room for about 1300 tokens, and 2048 asked for.
     text = desk.text("--kv-cache-memory-bytes", "4M", *desk.config(), target="small", environ=NO_POOL)
@@ -152,6 +153,25 @@ def test_the_ladder_shortens_the_context_to_what_fits(desk, server):
     assert running.stop().port_free
     assert desk.engines() == {}
     assert desk.recipe.read_bytes() == before
+
+
+def test_the_ladder_takes_more_memory_where_nothing_is_left_for_the_cache(desk, server):
+    """Less would be the usual answer to a memory error; here it is the wrong one."""
+    import psutil
+
+    total_gib = psutil.virtual_memory().total / 2**30
+    little = max(1, int(0.6 / total_gib * 100)) / 100  # less than the weights and libraries take, on up to 100 GiB
+    text = desk.text(*desk.config(), environ=NO_POOL)
+    desk.recipe.write_text(text.replace("utilization 0.5", f"utilization {little}"))
+    result, running = climbed(desk, server)
+    assert result.outcome == "started", result.to_json()
+    first, second = result.tries
+    assert seen(first.diagnosis)[:3] == ("kv_cache_none", "kv_cache", "raise_utilization")
+    assert second.rung.action == "utilization"
+    assert second.setting.utilization > little
+    assert len(desk.speculating()) == 1
+    assert running.stop().port_free
+    assert desk.engines() == {}
 
 
 def test_the_ladder_ends_without_a_draft_that_does_not_fit(desk, server):
