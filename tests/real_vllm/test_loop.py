@@ -15,7 +15,7 @@ from jetson_specdec.server.state import marked_processes
 
 pytestmark = pytest.mark.real_vllm
 
-PROMPTS, TOKENS, K = 8, 48, 3
+PROMPTS, TOKENS, K = 8, 32, 3
 
 
 def test_the_known_acceptance_is_alpha(walk):

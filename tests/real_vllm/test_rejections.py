@@ -82,6 +82,7 @@ def test_more_memory_than_there_is(desk, server):
     assert values["feasible_utilization"] == int(values["free_gib"] / values["total_gib"] * 100) / 100
 
 
+@pytest.mark.long
 def test_a_cache_too_small_for_one_request(desk, server):
     found = failed(desk, server, desk.write("--kv-cache-memory-bytes", "512K", target="small", environ=NO_POOL))
     assert seen(found) == ("kv_cache_too_small", "kv_cache", "reduce_max_model_len", False)
@@ -89,6 +90,7 @@ def test_a_cache_too_small_for_one_request(desk, server):
     assert 0 < found.values["feasible_max_model_len"] < 512
 
 
+@pytest.mark.long
 def test_more_drafts_than_the_verifier_takes(desk, server):
     one = server(desk.write(*desk.config(num_speculative_tokens=129), target="small"))  # 128 is the most (vLLM 0.32)
     with pytest.raises(StartFailed) as caught:
@@ -188,6 +190,7 @@ def test_the_ladder_ends_without_a_draft_that_does_not_fit(desk, server):
 # --- killed -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_what_a_killed_keeper_leaves_is_found_and_ended(desk, server):
     """Owner and keeper killed at once: the API server ends, its engine lives on by itself, with all the memory."""
     code = (

@@ -16,7 +16,7 @@ from jetson_specdec.measurements import read_report
 
 pytestmark = pytest.mark.real_vllm
 
-PROMPTS, TOKENS = 8, 48
+PROMPTS, TOKENS = 8, 32
 POLICY = """[policy]
 min_pairs = 2
 max_pairs = 2
