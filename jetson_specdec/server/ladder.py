@@ -142,7 +142,14 @@ class _Climber:
         now = self.setting.utilization
         if now is None:
             return self.smaller()
-        return self.to(now + (self._missing() or self.situation.policy.utilization_step))
+        return self.to(now + (self._missing() or self._over() + self.situation.policy.utilization_step))
+
+    def _over(self) -> float:
+        """Return by how much weights and activations alone exceed the budget, in hundredths; 0 where nobody says so."""
+        left, total = self.values.get("kv_available_gib"), self.values.get("total_gib") or self._total_gib()
+        if not isinstance(left, (int, float)) or left >= 0 or not total:
+            return 0.0
+        return math.ceil(-left / total * 100 - 1e-9) / 100
 
     def give_back(self) -> Rung | None:
         """Take back a part of our own memory step, where that is enough for the context that the recipe serves."""

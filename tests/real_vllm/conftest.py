@@ -162,7 +162,7 @@ class Desk:
     def words(self, *words):
         return [sys.executable, "-m", "jetson_specdec", *map(str, words)]
 
-    def run(self, *words, seconds=1200):
+    def run(self, *words, seconds=5400):
         """Run `jetson-specdec`; return the finished process."""
         began = time.monotonic()
         done = subprocess.run(

@@ -70,6 +70,14 @@ def test_out_of_memory_takes_the_policys_step_down(cause):
     assert rung((setting(0.75), diagnosis(cause, "lower_utilization"))).set_flags == {"gpu-memory-utilization": "0.70"}
 
 
+def test_weights_above_the_budget_ask_for_that_much_more_at_once():
+    # 4 GiB of 50 are missing for the weights: 0.08, and the usual step for the cache itself.
+    found = diagnosis("kv_cache_none", "raise_utilization", kv_available_gib=-4.0, total_gib=50.0)
+    assert rung((setting(0.70), found)).set_flags == {"gpu-memory-utilization": "0.83"}
+    unknown = diagnosis("kv_cache_none", "raise_utilization", kv_available_gib=0.0, total_gib=50.0)
+    assert rung((setting(0.70), unknown)).set_flags == {"gpu-memory-utilization": "0.75"}
+
+
 def test_too_small_a_cache_asks_for_more_by_what_is_missing():
     # 3 GiB of 60 are missing: 0.05, and 0.01 because the message rounds.
     found = diagnosis(
