@@ -77,6 +77,9 @@ def _run(words: list[str]) -> Any:
     """Run the command that words call; cyclopts reads them unless they are plain."""
     from jetson_specdec.cli.plain import read_plain
 
+    if words in (["--version"], ["-V"]):
+        print(_version())  # noqa: T201
+        return 0
     if words and words[0] in COMMANDS:
         command = getattr(import_module(f"jetson_specdec.cli.{words[0]}"), words[0])
         arguments = read_plain(command, words[1:])

@@ -233,14 +233,13 @@ class FlagTable:
 
     def _match(self, word: str, head: str, rows: tuple[str, ...]) -> FlagMatch | None:
         """Match an option string as argparse would: whole, then as a beginning, then in other releases."""
-        current = [self.options(row) for row in reversed(rows)]
-        if any(head in options for options in current):
+        if any(self._has(head, row) for row in rows):
             return self._whole(word, head, rows)
         if head.startswith("-O") and head[2:].isalnum():
             option = "--optimization-level" if self._has("--optimization-level", rows[-1]) else "-O"
             return attrs.evolve(self._whole(word, option, rows), kind="alias", value=head[2:])
-        for options in current:
-            found = self._beginnings(head, options)
+        for row in reversed(rows):
+            found = self._beginnings(head, self.options(row))
             if len(found) > 1:
                 names = tuple(dict.fromkeys(self._owner(option, rows).name for option, _ in found))
                 return FlagMatch(word=word, kind="ambiguous", candidates=names)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -57,6 +58,7 @@ _FLAGS = (
 # -------------------------------------------------------------------------------------------------------------- keys
 
 
+@lru_cache(maxsize=64)
 def _row_keys(row: str) -> frozenset[str]:
     return frozenset(name for name, ranges in tables.table()["config_keys"].items() if tables.in_ranges(row, ranges))
 

@@ -57,6 +57,7 @@ def release_key(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+@lru_cache(maxsize=256)
 def rows_between(first: str | None = None, last: str | None = None) -> tuple[str, ...]:
     """Return the listed releases from `first` to `last`, both inclusive; None is open."""
     return tuple(

@@ -10,12 +10,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from attrs import frozen
-
 from jetson_specdec.logs.attempt import Attempt
 from jetson_specdec.logs.causes import MEMORY, causes
 from jetson_specdec.logs.evidence import Evidence
 from jetson_specdec.logs.verdict import Verdict
+from jetson_specdec.values import frozen
 
 __all__ = ["Case", "remedy_of", "speculation_of"]
 

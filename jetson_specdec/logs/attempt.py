@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from jetson_specdec.logs.signatures import Signature
+from jetson_specdec.values import frozen
 
 __all__ = ["PROGRESS", "Attempt", "Hit", "Proof"]
 

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
 from typing import Final
+
+from jetson_specdec.packaged import packaged_json
 
 __all__ = ["MEMORY", "REMEDIES", "STAGES", "causes"]
 
@@ -54,6 +54,5 @@ MEMORY: Final = ("kv_cache_none", "kv_cache_too_small", "does_not_fit", "oom_war
 @lru_cache(maxsize=1)
 def causes() -> Mapping[str, Mapping[str, str]]:
     """Return cause → its usual `stage`, its usual `remedy`, and the `code` of its finding."""
-    file = resources.files(__package__).joinpath("data").joinpath("causes.json")
-    found: Mapping[str, Mapping[str, str]] = json.loads(file.read_text(encoding="utf-8"))["causes"]
+    found: Mapping[str, Mapping[str, str]] = packaged_json("logs", "data", "causes.json")["causes"]
     return found

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.findings import Finding, Step
 from jetson_specdec.logs.attempt import Proof
+from jetson_specdec.values import frozen
 
 __all__ = ["SCHEMA_VERSION", "Diagnosis"]
 

@@ -7,11 +7,12 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.findings import Finding
 from jetson_specdec.logs.attempt import Attempt
 from jetson_specdec.logs.kernel import KernelLog, read_kernel_log
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.engine.core import EngineRelease

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import re
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.logs.attempt import Proof
 from jetson_specdec.logs.masked import masked
+from jetson_specdec.values import frozen
 
 __all__ = ["KernelLog", "read_kernel_log"]
 

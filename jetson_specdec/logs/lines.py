@@ -14,7 +14,7 @@ import re
 from functools import lru_cache
 from itertools import pairwise
 
-from attrs import frozen
+from jetson_specdec.values import frozen
 
 __all__ = ["QUIET", "Line", "read_line", "split_line"]
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from jetson_specdec.logs.attempt import Attempt, Hit
 from jetson_specdec.logs.evidence import Evidence
 from jetson_specdec.logs.verdict import Verdict
+from jetson_specdec.values import frozen
 
 __all__ = ["Judged", "newest", "share_arguments", "too_narrow"]
 

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from importlib import resources
 from typing import Any
 
-from attrs import field, frozen
+from attrs import field
+
+from jetson_specdec.packaged import packaged_json
+from jetson_specdec.values import frozen
 
 __all__ = ["Signature", "signatures", "to_gib"]
 
@@ -88,8 +89,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 @lru_cache(maxsize=1)
 def signatures() -> tuple[Signature, ...]:
     """Return the table in its order."""
-    file = resources.files(__package__).joinpath("data").joinpath("signatures.json")
-    data = json.loads(file.read_text(encoding="utf-8"))
+    data = packaged_json("logs", "data", "signatures.json")
     return tuple(Signature(**{**entry, "anchors": tuple(entry["anchors"])}) for entry in data["signatures"])
 
 

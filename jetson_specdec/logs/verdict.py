@@ -11,10 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from jetson_specdec.logs.attempt import Attempt, Hit
 from jetson_specdec.logs.kernel import KernelLog
+from jetson_specdec.values import frozen
 
 __all__ = ["KILLED", "Verdict", "judge"]
 

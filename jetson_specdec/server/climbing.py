@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from jetson_specdec.errors import StartFailed, UneditableError
 from jetson_specdec.findings import Finding, Step
@@ -16,6 +16,7 @@ from jetson_specdec.planning.steps import hand_off
 from jetson_specdec.server.ladder import next_rung
 from jetson_specdec.server.rungs import Rung, Setting, Tried, about_memory, window_of
 from jetson_specdec.strategies import Attempt, NoSpec, Strategy
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.logs import Diagnosis

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from jetson_specdec.findings import Finding
+from jetson_specdec.values import frozen
 
 __all__ = ["Started", "Stopped"]
 

@@ -22,12 +22,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from jetson_specdec.errors import ServerError
 from jetson_specdec.server.launch import BACK
 from jetson_specdec.server.occupants import Occupant, inspect, on_port, port_is_free, unit_is_up
 from jetson_specdec.server.processes import alive, carrying, same_command, start_ticks
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.server.commands import Runner

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
-from attrs import evolve, field, frozen
+from attrs import evolve, field
+
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     import psutil

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.errors import CommandChoiceError, ServerError
 from jetson_specdec.files import reason_of
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.planning.plan import Plan

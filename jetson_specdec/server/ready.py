@@ -14,9 +14,8 @@ import urllib.request
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
-
 from jetson_specdec.errors import ServerError
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.server.address import Address

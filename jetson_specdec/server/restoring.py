@@ -13,13 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from jetson_specdec.errors import OutputError, ServerError
 from jetson_specdec.server.launch import KEEPER
 from jetson_specdec.server.lock import locked
 from jetson_specdec.server.processes import boot_id, carrying
 from jetson_specdec.server.state import RunState, default_state_dir, marked_processes, read_states, sweep
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.server.commands import Runner

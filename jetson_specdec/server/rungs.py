@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.findings import Finding, Step
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.logs import Diagnosis

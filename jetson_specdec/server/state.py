@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.errors import OutputError
 from jetson_specdec.files import reason_of
 from jetson_specdec.server.launch import MARKER
 from jetson_specdec.server.processes import alive, boot_id, carrying, start_ticks
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.server.occupants import Occupant

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field
 
 from jetson_specdec.errors import OptionError
 from jetson_specdec.gate import Gate, Verdict
@@ -17,6 +17,7 @@ from jetson_specdec.measurements import BenchReport
 from jetson_specdec.packaged import packaged_json, packaged_text
 from jetson_specdec.testing.simulated import simulated
 from jetson_specdec.testing.truth import Truth
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.loadgen.progress import Progress

@@ -9,12 +9,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, field
 
 from jetson_specdec.testing.fake_engine import FakeEngine, schedule_of, words_of
 from jetson_specdec.testing.fake_log import VERSION, FakeLog
 from jetson_specdec.testing.fake_metrics import metrics_text
 from jetson_specdec.testing.truth import Fault, Truth
+from jetson_specdec.values import frozen
 
 __all__ = ["Dropped", "FakeApp", "Reply", "Settings"]
 

@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from jetson_specdec.testing.truth import Truth
+from jetson_specdec.values import frozen
 
 __all__ = ["BLOCK", "Counts", "FakeEngine", "Output", "words_of"]
 

@@ -15,11 +15,12 @@ from functools import lru_cache
 from string import Template
 from typing import Any, Final, Literal
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.errors import OptionError, SpecdecError
 from jetson_specdec.packaged import packaged_json
 from jetson_specdec.testing.fake_log import VERSION, FakeLog
+from jetson_specdec.values import frozen
 
 __all__ = ["AFTER", "FakeStartFailed", "StartFailure", "start_failure", "start_failures", "strikes"]
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from attrs import field, frozen
+from attrs import field
+
+from jetson_specdec.values import frozen
 
 __all__ = ["Fault", "FaultKind", "Memory", "Truth"]
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.findings import Finding
 from jetson_specdec.host import Host, LocalHost
 from jetson_specdec.policy import Policy
 from jetson_specdec.tune.core import TuneSettings, mean_tpot_s
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.device.core import Device

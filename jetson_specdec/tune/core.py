@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.findings import Finding, Step
 from jetson_specdec.tune.search import Probe
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.apply.disclosure import Disclosure

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import frozen
-
 from jetson_specdec.estimate.speed_span import Span
 from jetson_specdec.findings import Finding
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
 from jetson_specdec.tune.core import BlockRecord, TuneSettings
+from jetson_specdec.values import frozen
 
 __all__ = ["Downtime", "block_seconds", "downtime"]
 

@@ -8,10 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.findings import Finding, Step
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.measurements import BenchReport

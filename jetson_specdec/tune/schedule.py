@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
 from jetson_specdec.tune.core import ArmName, BlockRecord, Role, TuneSettings
 from jetson_specdec.tune.search import KStep, next_k
+from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
     from jetson_specdec.gate import Verdict

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any, Literal
 
-from attrs import field, frozen
+from attrs import field
 
 from jetson_specdec.estimate.speed_acceptance import AcceptanceCurve
 from jetson_specdec.findings import Finding
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
+from jetson_specdec.values import frozen
 
 __all__ = ["KStep", "Probe", "next_k"]
 

@@ -80,6 +80,19 @@ def test_a_plan_of_a_shell_recipe_loads_only_what_it_needs(tmp_path, options):
     }
 
 
+def test_values_are_made_the_cheap_way():
+    dear = [
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if re.search(
+            r"^from attrs import .*\bfrozen\b|attrs\.frozen\(|@attrs\.frozen",
+            path.read_text(encoding="utf-8"),
+            re.MULTILINE,
+        )
+    ]
+    assert dear == ["values.py"]
+
+
 def _literal_codes():
     for path in PACKAGE.rglob("*.py"):
         for code in re.findall(r"\"(JS[DE]\d{3})\"", path.read_text(encoding="utf-8")):
