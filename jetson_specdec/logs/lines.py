@@ -68,6 +68,7 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str], re.P
           | [A-Za-z0-9][\w.-]{{0,63}}\s*\|\s                                    # docker compose logs
           | \|\s                                                                # what is left of such a column
           | \[rank\d+\]:\s?                                                     # torch, by process
+          | \w{{6,32}}\[(?:debug|info|warning|error)\]                            # a serverless host's worker
         )""",
         re.VERBOSE,
     )

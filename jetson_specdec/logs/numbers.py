@@ -103,8 +103,8 @@ def _special(
     if cause in _HUB:
         return _hub(attempt, hit, values)
     if cause == "arch_unsupported":
-        arch = next((values[name] for name in ("arch", "arch_nvcc", "arch_llvm") if name in values), None)
-        return {"arch": arch, "arch_nvcc": None, "arch_llvm": None}
+        arch = next((values[name] for name in ("arch", "arch_nvcc", "arch_llvm", "arch_ptx") if name in values), None)
+        return {"arch": arch, "arch_nvcc": None, "arch_llvm": None, "arch_ptx": None}
     if cause == "model_arch_unsupported":
         name = next((values[key] for key in ("architecture", *_ARCHITECTURES) if key in values), None)
         return {"architecture": name, **dict.fromkeys(_ARCHITECTURES)}

@@ -6,6 +6,7 @@ The work grows with the length of the log and not with what stands in it; 50 MB 
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -63,6 +64,12 @@ def _marks() -> frozenset[str]:
 
 
 @lru_cache(maxsize=1)
+def _escaped() -> dict[str, str]:
+    """Return the anchors that are not ASCII, as a collector's JSON can spell them."""
+    return {json.dumps(anchor)[1:-1]: anchor for anchor in _by_anchor() if not anchor.isascii()}
+
+
+@lru_cache(maxsize=1)
 def _exception() -> Signature:
     return next(entry for entry in signatures() if entry.id == "exception")
 
@@ -93,6 +100,9 @@ class _Scan:
 
     def run(self) -> tuple[list[Attempt], int]:
         by_anchor = _by_anchor()
+        if "\\u" in self.text:
+            for escaped, anchor in _escaped().items():
+                self.text = self.text.replace(escaped, anchor)
         anywhere = [anchor for anchor in by_anchor if anchor in self.text]
         number = 1
         for start, block, count in _blocks(self.text):

@@ -148,7 +148,8 @@ def _further(case: Case, remedy: str) -> list[Step]:
     if cause == "host_oom_killed" and not (case.verdict.kernel or _by_the_kernel(case)):
         steps.append(Step.of("ask-the-kernel"))
     feeds = case.verdict.about_draft or cause in _BY_DRAFT
-    if case.speculates and feeds and remedy != "drop_speculation" and cause not in ("hub_gated", "hub_unreachable"):
+    speculates = case.speculates or (case.speculates is None and cause == "draft_load_failed")
+    if speculates and feeds and remedy != "drop_speculation" and cause not in ("hub_gated", "hub_unreachable"):
         steps.append(Step.of("otherwise-drop-speculation"))
     return steps
 

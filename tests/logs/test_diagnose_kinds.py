@@ -116,6 +116,17 @@ def test_lines_that_a_collector_wrote_as_json(key):
         assert diagnose(json.dumps({key: body, "stream": "stderr"})).cause == "kv_cache_none"
 
 
+@pytest.mark.parametrize("word", ["Getötet", "Tué", "Убито", "已杀死", "強制終了", "죽었음"])
+def test_a_shell_of_another_language_in_escaped_json(word):
+    lines = [
+        "Loading safetensors checkpoint shards: 50% Completed | 1/2",
+        f"start.sh: line 7:   41 {word}      vllm serve m",
+    ]
+    text = "\n".join(json.dumps({"log": line + "\n", "stream": "stderr"}) for line in lines)
+    assert "\\u" in text
+    assert diagnose(text).cause == diagnose("\n".join(lines)).cause == "host_oom_killed"
+
+
 def test_a_log_that_lost_its_line_ends():
     lines = (
         "(EngineCore pid=41) INFO 05-06 07:08:01 [x.py:1] Model loading took 19.61 GiB memory and 7.1 seconds",
