@@ -39,6 +39,7 @@ __all__ = ["MEMORY", "TOO_HIGH", "TOO_LOW", "Rung", "Setting", "Tried", "Window"
 
 _HELD_BY_OTHERS = ("free_memory", "drop_caches")
 """Remedies outside the recipe that stay worth doing whatever the ladder does instead."""
+_UTILIZATION = "gpu-memory-utilization"
 SHORTEST_CONTEXT = 1024
 """A shorter context than this is not tried; nobody serves with less. A choice of ours."""
 FEW_SEQS = 16
@@ -108,7 +109,7 @@ class _Climber:
         if remedy == "raise_utilization":
             return self.higher()
         if remedy == "reduce_max_model_len":
-            return self.give_back() or self.shorter() or self.smaller()
+            return self.give_back() or self.shorter() or self.higher()
         if remedy == "reduce_max_num_seqs":
             return self.fewer() or self.lower()
         if remedy == "reduce_k":
@@ -152,22 +153,35 @@ class _Climber:
         return math.ceil(-left / total * 100 - 1e-9) / 100
 
     def give_back(self) -> Rung | None:
-        """Take back a part of our own memory step, where that is enough for the context that the recipe serves."""
-        now, missing = self.setting.utilization, self._missing()
-        own = _written(self.situation)
-        if now is None or missing is None or own is None:
+        """Take back our own memory step before a context becomes shorter, and then make it no shorter than needed."""
+        now, own = self.setting.utilization, _written(self.situation)
+        needed, available = _number(self.values.get("kv_needed_gib")), _number(self.values.get("kv_available_gib"))
+        total, step = self._total(), self._missing()
+        if now is None or own is None or not needed or available is None or step is None or not total:
             return None
-        wanted = round(now + missing, 2)
-        left = self.window.between(wanted, ceiling=self.ceiling())
-        return self.to(wanted) if wanted <= own + 1e-9 and left == wanted else None
+        own = math.floor(own * 100 + 1e-9) / 100
+        if own <= now or self.window.between(own, ceiling=self.ceiling()) != own:
+            return None
+        if needed - available <= (own - now) * total:
+            return self.to(min(round(now + step, 2), own))
+        before = self.setting.max_model_len or _whole(self.values.get("max_model_len"))
+        share = (available + (own - now) * total) / needed
+        # Two hundredths less: sizes in messages are rounded, and a cache is made of whole blocks.
+        rung = self._length(before, int(share * 0.98 * before) if before is not None else None)
+        return None if rung is None else self._at(own, rung)
 
     def _missing(self) -> float | None:
         """Return how much utilisation is missing for the cache, in hundredths; one more, as messages round."""
-        missing = _difference(self.values.get("kv_needed_gib"), self.values.get("kv_available_gib"))
-        total = self.values.get("total_gib") or self._total_gib()
-        if missing is None or not total:
+        needed, available = _number(self.values.get("kv_needed_gib")), _number(self.values.get("kv_available_gib"))
+        total = self._total()
+        if needed is None or available is None or not total:
             return None
-        return math.ceil(missing / total * 100 - 1e-9) / 100 + 0.01
+        return math.ceil(max(needed - available, 0.0) / total * 100 - 1e-9) / 100 + 0.01
+
+    def _total(self) -> float | None:
+        """Return the memory that utilisations are fractions of, in GiB."""
+        told, board = _number(self.values.get("total_gib")), self.situation.device.memory_total_bytes
+        return told or (board / 2**30 if board else None)
 
     def to(self, wanted: float) -> Rung:
         """Go to the value nearest to the one wanted that is left; where none is, say so and make something smaller."""
@@ -184,7 +198,7 @@ class _Climber:
         code = "JSD936" if low is None else "JSD937" if high is None else "JSD920"
         return Rung(
             action="utilization",
-            set_flags={"gpu-memory-utilization": f"{value:.2f}"},
+            set_flags={_UTILIZATION: f"{value:.2f}"},
             findings=(Finding.of(code, cause=self.found.cause, before=before, after=value, low=low, high=high),),
         )
 
@@ -194,17 +208,23 @@ class _Climber:
         free = 1.0 if not total else math.floor((1 - policy.min_free_bytes / total) * 100 + 1e-9) / 100
         return min(policy.ceiling_utilization, free)
 
-    def _total_gib(self) -> float | None:
-        total = self.situation.device.memory_total_bytes
-        return total / 2**30 if total else None
-
     # --- limits -------------------------------------------------------------------------------------------------------
 
     def shorter(self) -> Rung | None:
         """Serve a shorter context: what the message says would fit, else half."""
         before = self.setting.max_model_len or _whole(self.values.get("max_model_len"))
         fits = _whole(self.values.get("feasible_max_model_len"))
-        after = fits if fits is not None else (before // 2 if before is not None else None)
+        return self._length(before, fits if fits is not None else (before // 2 if before is not None else None))
+
+    def _at(self, value: float, rung: Rung) -> Rung:
+        """Return a rung with a utilisation that goes with it."""
+        now = self.setting.utilization or 0.0
+        code = "JSD937" if value > now else "JSD936"
+        said = Finding.of(code, cause=self.found.cause, before=now, after=value, low=now, high=now)
+        flags = {_UTILIZATION: f"{value:.2f}", **rung.set_flags}
+        return evolve(rung, set_flags=flags, findings=(said, *rung.findings))
+
+    def _length(self, before: int | None, after: int | None) -> Rung | None:
         if after is None or after < SHORTEST_CONTEXT or (before is not None and after >= before):
             return None
         return Rung(
@@ -222,8 +242,7 @@ class _Climber:
         there = _Climber(self.situation, (best,)).shorter()
         if there is None or best.setting.utilization == self.setting.utilization:
             return there
-        value = f"{best.setting.utilization:.2f}"
-        return evolve(there, set_flags={"gpu-memory-utilization": value, **there.set_flags})
+        return self._at(best.setting.utilization or 0.0, there)
 
     def fewer(self) -> Rung | None:
         """Serve fewer sequences at once: what a board serves where many were asked for, else half as many.
@@ -308,7 +327,5 @@ def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _difference(one: Any, other: Any) -> float | None:
-    if isinstance(one, (int, float)) and isinstance(other, (int, float)):
-        return max(float(one) - float(other), 0.0)
-    return None
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -145,8 +145,16 @@ def test_our_own_memory_step_is_given_back_before_the_context_is_shortened():
     sizes = {"kv_needed_gib": 5.0, "kv_available_gib": 3.8, "total_gib": 122.8, "feasible_max_model_len": 24000}
     found = diagnosis("kv_cache_too_small", "reduce_max_model_len", **sizes)
     assert rung((setting(0.75), found)).set_flags == {"gpu-memory-utilization": "0.77"}
-    # What the owner's value is not enough for shortens the context.
-    assert rung((setting(0.79), found)).set_flags == {"max-model-len": "24000"}
+    # No more than the owner's value, and all of it where that just suffices: 0.02 of 122.8 GiB are 2.4.
+    close = diagnosis("kv_cache_too_small", "reduce_max_model_len", **{**sizes, "kv_available_gib": 2.6})
+    assert rung((setting(0.78), close)).set_flags == {"gpu-memory-utilization": "0.80"}
+    # Where it does not suffice the context becomes shorter, by less: at 0.80 there is room for 2.6 + 1.228 of 5.0 GiB,
+    # so for 0.98 · 0.7656 · 32768 tokens.
+    assert rung((setting(0.79), close)).set_flags == {"gpu-memory-utilization": "0.80", "max-model-len": "24585"}
+    assert rung((setting(0.80), close)).set_flags == {"max-model-len": "24000"}
+    # A context that nobody could use is not tried: more than the owner's value is.
+    useless = diagnosis("kv_cache_too_small", "reduce_max_model_len", **{**sizes, "feasible_max_model_len": 500})
+    assert rung((setting(0.80), useless)).set_flags == {"gpu-memory-utilization": "0.82"}
     # What is known to be too much is not given back.
     high = (setting(0.77), diagnosis("oom_warmup", "lower_utilization"))
     assert rung(high, (setting(0.75), found)).set_flags == {"max-model-len": "24000"}

@@ -7,19 +7,20 @@ import itertools
 import shlex
 from functools import lru_cache
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from jetson_specdec import Policy
 from jetson_specdec.device import detect
 from jetson_specdec.errors import StartFailed
 from jetson_specdec.host import LocalHost
-from jetson_specdec.logs import Diagnosis
+from jetson_specdec.logs import Diagnosis, diagnose
 from jetson_specdec.logs.causes import REMEDIES, causes
 from jetson_specdec.models.catalog import Catalog
 from jetson_specdec.planning.gather import Wishes, gather
 from jetson_specdec.recipe.shell import parse_shell
 from jetson_specdec.server import Started, climb
+from jetson_specdec.testing import FakeStartFailed, FakeVllm, Memory
 
 TARGET = "meta-llama/Llama-3.1-8B-Instruct"
 GIVEN = '--speculative-config \'{"method": "ngram", "num_speculative_tokens": 4}\''
@@ -168,3 +169,56 @@ def test_any_sequence_of_failures(sequence, text, tries, device, starts_without)
         if written is not None and written != flags_of(done.tries[0].plan).get("--gpu-memory-utilization"):
             assert written in text or 0 < float(written) <= 0.90
             assert total * (1 - float(written)) >= 2 * 2**30
+
+
+# --- a memory as vLLM accounts for it ---------------------------------------------------------------------------------
+
+LOADS = st.fixed_dictionaries(
+    {
+        "free": st.integers(15, 97).map(lambda n: n / 100),
+        "model_gib": st.floats(8, 40),
+        "draft_gib": st.floats(0.5, 6),
+        "activations_gib": st.floats(0.5, 4),
+        "kv_bytes_per_token": st.sampled_from([65_536, 135_168, 270_000]),
+    }
+)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(LOADS, st.sampled_from([0.3, 0.5, 0.7, 0.8]), st.sampled_from([8192, 32_768, 65_536]))
+def test_what_fits_is_found(load, utilization, length):
+    total = 122.8
+    memory = Memory(total_gib=total, free_gib=load.pop("free") * total, **load)
+
+    def fits(value, tokens, draft):
+        """By hand: what is asked for is free, and holds the weights, the activations and one sequence."""
+        asked = value * total
+        weights = memory.model_gib + draft * memory.draft_gib
+        left = asked - weights - memory.activations_gib
+        loads = weights <= memory.free_gib
+        return asked <= memory.free_gib and loads and left > 0 and tokens * memory.kv_bytes_per_token <= left * 2**30
+
+    assume(fits(utilization, length, draft=False))  # the recipe starts
+    room = [n / 100 for n in range(1, 91) if fits(n / 100, 1024, draft=True)]
+    text = f"vllm serve {TARGET} --gpu-memory-utilization {utilization} --max-model-len {length} --max-num-seqs 4\n"
+
+    def start(plan):
+        fake = FakeVllm(list(plan.serve_args), memory=memory, version="0.20.0")
+        try:
+            fake.prepare()
+        except FakeStartFailed:
+            found = diagnose(fake.log.text, exit_code=1)
+            raise StartFailed(
+                "JSE932", diagnosis=found, log_path="x.log", cause=found.cause, remedy=found.remedy
+            ) from None
+        return up(plan)
+
+    done = climb(situation(text, 5, "thor-t5000"), start, starts_without=True)
+    if not room:
+        assert done.outcome != "started"
+        return
+    # At the edge of the window a hundredth more or less decides, and messages round to hundredths of a GiB.
+    assert done.outcome == "started" or len(room) < 3
+    if done.started is not None and any(fits(n / 100, length, draft=True) for n in range(1, round(utilization * 100))):
+        # What fits inside the owner's own utilisation costs no context.
+        assert done.tries[-1].setting.max_model_len == length or done.tries[-1].setting.max_model_len > 0.9 * length
