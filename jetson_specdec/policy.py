@@ -114,7 +114,13 @@ class Policy:
     ladder_tries: int = _rule(5, 0, 100, "bounds the number of launches", "judgement")
     search_launches: int = _rule(3, 1, 20, _DESIGN)
     """Launches with speculation to find k; those that prove it come on top."""
-    search_tolerance: float = _rule(0.015, 0, 0.5, "half of the 3 % the search aims for", "judgement")
+    search_tolerance: float = _rule(0.03, 0, 0.5, _DESIGN)
+    """A k that is slower than the best permitted one by no more than this counts as the best."""
+    search_certainty: float = _rule(
+        0.97, 0.5, 0.9999, "surer costs launches and gains little, by simulation (tests/benchmarks/bench_search.py)",
+        "judgement",
+    )  # fmt: skip
+    """The search ends early when its k is within the tolerance in this share of what is still possible."""
     max_spoilt_pairs: int = _rule(2, 0, 100, "pairs whose conditions differed and that are measured again", "judgement")
     drift_acceptance_drop: float = _rule(0.15, 0, 1, "absolute fall of the acceptance rate", "judgement")
     drift_throughput_drop: float = _rule(0.15, 0, 1, "relative fall of decode speed", "judgement")

@@ -88,6 +88,8 @@ def batch_schedule(
     ran_k: int,
     max_num_seqs: int,
     policy: Policy = DEFAULT_POLICY,
+    proved: Mapping[int, int] | None = None,
+    surely: bool = False,
 ) -> BatchSchedule:
     """Return how many tokens to draft by batch size.
 
@@ -102,6 +104,8 @@ def batch_schedule(
         ran_k: the k that ran, or would be started with; no entry is above what `choose_k` permits.
         max_num_seqs: last batch size to cover (`--max-num-seqs`).
         policy: thresholds.
+        proved: k by batch size where measuring has decided it already.
+        surely: draft only where every scenario has it pay; by default where the middle does.
 
     Raises:
         OptionError: no costs, or a batch size below 1 (`JSE432`).
@@ -118,6 +122,9 @@ def batch_schedule(
         # Slower in its middle already counts as losing here: switching off costs nothing.
         chosen = choice.k if choice.k is not None and choice.estimates[choice.k] >= 1 else 0
         chosen = min(chosen, picked[-1][1]) if picked else chosen
+        if surely and chosen and ((found := predict(costs[size], curve, chosen)) is None or found.speedup.low < 1):
+            chosen = 0
+        chosen = (proved or {}).get(size, chosen)
         picked.append((size, chosen, predict(costs[size], curve, chosen) if chosen else None))
     entries = _merge(picked, max_num_seqs)
     supports = _supports(release)

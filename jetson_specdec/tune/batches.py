@@ -61,7 +61,17 @@ def schedule_from(
     if curve is None or 1 not in costs:
         return Finding.of("JSD967", reason="speed or acceptance are missing")
     capacity = situation.flags.max_num_seqs or _SEQS
-    made = batch_schedule(costs, curve, release=situation.release, ran_k=k, max_num_seqs=capacity, policy=policy)
+    # What is doubtful at a size that lost as a whole is left off: a schedule that loses again costs many launches.
+    made = batch_schedule(
+        costs,
+        curve,
+        release=situation.release,
+        ran_k=k,
+        max_num_seqs=capacity,
+        policy=policy,
+        proved={1: k},
+        surely=True,
+    )
     if made.state == "schedule" and made.config is not None and made.release_supports is not False:
         return dict(made.config)
     reasons = {

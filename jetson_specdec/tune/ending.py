@@ -14,6 +14,7 @@ from jetson_specdec.tune.core import TuneResult
 from jetson_specdec.tune.schedule import Finish, settled, usable_pairs
 
 if TYPE_CHECKING:
+    from jetson_specdec.gate import Verdict
     from jetson_specdec.planning.plan import Plan
     from jetson_specdec.server import Occupant, Server
     from jetson_specdec.tune.following import NothingToProve
@@ -32,12 +33,16 @@ def finish(session: Session, end: Finish) -> TuneResult:
     Raises:
         OutputError: they could not be written.
     """
-    verdict = session.verdict()
-    pairs = len(usable_pairs(session.progress))
+    verdict = _reported(session, end)
+    pairs = len(usable_pairs(session.reported))
     outcome = "incomplete" if verdict is None else verdict.outcome
-    if end.reason == "spoilt":
+    if end.reason == "spoilt" and session.reported.variant == session.progress.variant:
         outcome = "invalid"
-    few = verdict is not None and outcome in ACTS and not settled(verdict, pairs, session.policy)
+    few = (
+        verdict is not None
+        and outcome in ACTS
+        and not settled(verdict, pairs, session.policy, variant=session.reported.variant)
+    )
     if few:
         # The figures may look well already; too few pairs are nothing to act on.
         outcome = "inconclusive"
@@ -87,6 +92,24 @@ def finish(session: Session, end: Finish) -> TuneResult:
     )
 
 
+def _reported(session: Session, end: Finish) -> Verdict | None:
+    """Return the verdict that counts: a batch schedule that could not be settled leaves the one without it."""
+    verdict = session.verdict()
+    if not session.progress.variant:
+        return verdict
+    tried = len(usable_pairs(session.progress))
+    without = session.verdict(0)
+    if verdict is not None and end.reason != "spoilt" and settled(verdict, tried, session.policy, variant=1):
+        if verdict.outcome != "enable":
+            session.findings.append(Finding.of("JSD958", outcome=verdict.outcome))
+        return verdict
+    session.findings.append(Finding.of("JSD957", pairs=tried))
+    session.judged_variant = 0
+    if end.reason != "time":  # else it can be resumed
+        session.forget_schedule()
+    return without
+
+
 def _searches(session: Session) -> int:
     return sum(1 for block in session.progress.blocks if block.role == "search")
 
@@ -94,7 +117,7 @@ def _searches(session: Session) -> int:
 def _chosen(session: Session, outcome: str, k: int | None) -> Plan:
     """Return the plan of what should serve from now on."""
     if outcome in SPECULATES:
-        if session.progress.variant:
+        if session.reported.variant:
             return session.arms.on(None, session.schedule, pinned=False)
         return session.arms.on(k, pinned=False)
     if outcome in ("disable", "marginal"):

@@ -22,6 +22,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attrs import evolve
+
 from jetson_specdec.errors import OutputError, ReportError
 from jetson_specdec.files import write_atomic
 from jetson_specdec.policy import Policy
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from jetson_specdec.gate import Verdict
     from jetson_specdec.measurements import BenchReport
 
-__all__ = ["Evidence", "progress_of", "rejudge"]
+__all__ = ["Evidence", "judged_of", "progress_of", "rejudge"]
 
 STATE, SUMS = "state.json", "SHA256SUMS"
 FOLDERS = ("reports", "plans", "logs", "metrics")
@@ -178,6 +180,13 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def judged_of(state: Mapping[str, Any]) -> Progress:
+    """Return the progress with the variant that the result rests on; before there is one, the last that has pairs."""
+    progress = progress_of(state)
+    progress = evolve(progress, variant=state.get("judged_variant", progress.variant))
+    return progress if usable_pairs(progress) else evolve(progress, variant=0)
+
+
 def progress_of(state: Mapping[str, Any], **more: Any) -> Progress:
     """Return the progress that a state describes."""
     return Progress(
@@ -194,7 +203,7 @@ def progress_of(state: Mapping[str, Any], **more: Any) -> Progress:
 
 
 def rejudge(folder: str | Path, *, policy: Policy | None = None) -> Verdict:
-    """Judge the saved measurements of a tune again, without a board.
+    """Judge the saved measurements of a tune again, without a board, as pairs that were looked at one by one.
 
     Args:
         folder: the evidence.
@@ -203,13 +212,14 @@ def rejudge(folder: str | Path, *, policy: Policy | None = None) -> Verdict:
     Raises:
         ReportError: the folder holds no tune, no complete pair, or a report that was changed.
     """
-    from jetson_specdec.gate import Gate
+    from jetson_specdec.tune.looks import judge_looking
 
     evidence = Evidence(folder)
     state = evidence.state()
-    pairs = usable_pairs(progress_of(state))
+    pairs = usable_pairs(judged_of(state))
     rules = policy if policy is not None else Policy.from_mapping(state["policy"], where=str(folder))
     if not pairs:
         raise ReportError("JSE950", path=os.fspath(folder), reason="no complete pair was measured")
     befores = [evidence.report(off.report) for off, _ in pairs.values()]
-    return Gate(policy=rules).judge(befores, [evidence.report(on.report) for _, on in pairs.values()])
+    afters = [evidence.report(on.report) for _, on in pairs.values()]
+    return judge_looking(lambda gate: gate.judge(befores, afters), rules)

@@ -242,6 +242,8 @@ def _arms(situation: Situation, plan: Plan, policy: Policy) -> Arms:
     if not isinstance(config.get("num_speculative_tokens"), int):
         thor = situation.device.family == "thor"
         config["num_speculative_tokens"] = policy.start_k_thor if thor else policy.start_k_agx_orin
+    # With the owner's own schedule k would not be what is asked for; where one is needed, it is made from measurements.
+    config.pop("num_speculative_tokens_per_batch_size", None)
     return Arms(situation=situation, plan=plan, config=config, flags=flags_of(plan))
 
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from attrs import field
 
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
 from jetson_specdec.tune.core import ArmName, BlockRecord, Role, TuneSettings
-from jetson_specdec.tune.search import KStep, next_k
+from jetson_specdec.tune.search import KStep, Probe, next_k
 from jetson_specdec.values import frozen
 
 if TYPE_CHECKING:
@@ -99,7 +100,13 @@ class Progress:
         probes = [block.probe for block in searches if block.probe is not None]
         if len(probes) < len(searches) or base is None or base.tpot_s is None:
             return None
-        return next_k(base.tpot_s, probes, start_k=self.start_k, policy=policy, max_k=self.max_k)
+        return _searched(base.tpot_s, tuple(probes), self.start_k, policy, self.max_k)
+
+
+@lru_cache(maxsize=8)
+def _searched(plain_s: float, probes: tuple[Probe, ...], start_k: int, policy: Policy, max_k: int | None) -> KStep:
+    """Asked for again after each block; the answer stays the same until the next launch of the search."""
+    return next_k(plain_s, probes, start_k=start_k, policy=policy, max_k=max_k)
 
 
 def usable_pairs(progress: Progress) -> dict[int, tuple[BlockRecord, BlockRecord]]:
@@ -118,21 +125,31 @@ def usable_pairs(progress: Progress) -> dict[int, tuple[BlockRecord, BlockRecord
     return dict(sorted(pairs.items()))
 
 
-def settled(verdict: Verdict | None, pairs: int, policy: Policy) -> bool:
+def settled(verdict: Verdict | None, pairs: int, policy: Policy, *, variant: int = 0) -> bool:
     """Whether further pairs are not needed.
 
     Switching on, and anything in between, takes `min_pairs`: one pair does not show how much runs differ. Switching
-    off is the safe side: a single pair settles it where speculation is slower beyond the noise of its requests.
+    off is the safe side: a single pair settles it where speculation is slower beyond the noise of its requests. Where
+    only concurrency 8 loses and the gain of single requests is not yet known, a few more show whether a batch schedule
+    is worth trying; with one there is nothing left to try.
     """
     if verdict is None or pairs == 0:
         return False
     if verdict.outcome == "disable":
         gain = verdict.criterion("throughput_c1")
         slower = gain is not None and gain.interval is not None and gain.interval[1] < 0
-        return slower or pairs >= policy.min_pairs
+        open_yet = not variant and pairs < 2 * policy.min_pairs and _only_eight(verdict)
+        return slower or (pairs >= policy.min_pairs and not open_yet)
     if verdict.outcome in ("inconclusive", "invalid"):
         return False
     return pairs >= policy.min_pairs
+
+
+def _only_eight(verdict: Verdict) -> bool:
+    """Whether concurrency 8 loses while the criteria at concurrency 1 may still be met."""
+    names = ("throughput_c1", "tpot_c1", "throughput_c1_floor", "throughput_c8")
+    states = [criterion.state if (criterion := verdict.criterion(name)) else None for name in names]
+    return states[3] == "failed" and "failed" not in states[:3] and "undecided" in states[:3]
 
 
 def next_action(progress: Progress, settings: TuneSettings, *, policy: Policy = DEFAULT_POLICY) -> Action:
@@ -153,7 +170,7 @@ def next_action(progress: Progress, settings: TuneSettings, *, policy: Policy = 
     if half is not None:
         return _in_time(half, 1, progress, settings)
     verdict = progress.verdict
-    if settled(verdict, len(pairs), policy):
+    if settled(verdict, len(pairs), policy, variant=progress.variant):
         assert verdict is not None
         if verdict.outcome == "enable_limited" and progress.variant == 0 and not progress.schedule_tried:
             return TrySchedule()

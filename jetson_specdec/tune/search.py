@@ -1,39 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which k to try next, and when to stop trying: pure, from what the launches so far measured.
 
-One launch with k drafted tokens tells the acceptance of every position up to k, and the cost of a round at k. What it
-does not tell is spanned by scenarios: how the cost runs between and beyond the measured k, and how acceptance goes on
-past the last position. The next k is the rival that the present choice could lose to by most; the search ends when no
-scenario lets the choice lose more than the tolerance, or when the launches are used up.
+What the launches leave open is drawn as worlds (`worlds`). The choice is the k that is within the tolerance of the best
+permitted one in most of them, and loses least in the others. The search ends when it is so in nearly all of them, when
+no further launch is expected to make it much surer, or when the launches are used up. Else the next launch is the k
+that is expected to make the choice surest, the one after it included: the worlds are sorted by what a launch would
+show, and each group is given its own choice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import field
 
 from jetson_specdec.estimate.speed_acceptance import AcceptanceCurve
 from jetson_specdec.findings import Finding
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
+from jetson_specdec.tune.worlds import DRAFTS, round_costs, tokens_beyond, tokens_of_length
 from jetson_specdec.values import frozen
+
+if TYPE_CHECKING:
+    from jetson_specdec.tune.worlds import Array
 
 __all__ = ["KStep", "Probe", "next_k"]
 
 MAX_K = 32
 """Larger k are not searched; vLLM's own limit is 128, and no published drafter gains beyond a fraction of this."""
-_SHARES = (0.0, 1.0, 4.0)
-"""What a round pays once, in drafter passes (`estimate/data/speed.json`: 1 to 4 for dense models; 0 for none)."""
-_TAILS = (0.0, 0.5, 1.0)
-"""How much of the last position's chance goes on past the last one measured."""
-_SLOPES = (0.7, 1.0, 1.6)
-"""Slope of the cost past the last measured k against the last one seen: verification gets dearer, rarely cheaper."""
-_BENDS = (0.0, 0.7)
-"""Between two measured k: on the straight line, or bent below it as far as the slope before allows."""
-_FLATTEST = 0.001
-"""A drafted token costs at least this share of a step; noise must not make it free."""
+_WORTH = 0.01
+"""A further launch has to be expected to make the choice right in this share of the worlds more."""
+_GROUPS, _SUBGROUPS = 6, 4
+"""What a launch would show is told apart so finely: cost of a round, and acceptance past what is known."""
+_WORST = 0.5
+"""A loss counts up to this; beyond, wrong is wrong."""
 
 
 @frozen(kw_only=True)
@@ -72,10 +72,11 @@ class KStep:
     Attributes:
         action: `probe` (launch with this k) or `done` (this is the k to prove).
         k: which.
-        regret: by what fraction the choice could be slower than the best permitted k, in the worst scenario.
+        regret: by what fraction the choice may be slower than the best permitted k: more in less than the share
+            `1 - search_certainty` of the worlds.
         speedup: estimated speed-up over no speculation at the choice; None before the first launch.
-        loses: every scenario has the best permitted k slower than no speculation.
-        estimates: k → estimated speed-up, everything in its middle.
+        loses: in as many worlds every permitted k is slower than no speculation.
+        estimates: k → estimated speed-up: measured where it ran, else the middle of the worlds.
         allowed: permitted k.
         findings: why.
     """
@@ -103,17 +104,6 @@ class KStep:
         }
 
 
-@frozen
-class _Scenario:
-    share: float
-    tail: float
-    slope: float
-    bend: float
-
-
-_MIDDLE = _Scenario(1.0, 0.5, 1.0, 0.0)
-
-
 def next_k(
     plain_s: float,
     probes: Sequence[Probe],
@@ -131,63 +121,96 @@ def next_k(
         policy: the rule on raising k, the tolerance, the number of launches.
         max_k: largest k to consider.
     """
+    import numpy as np
+
     if not probes:
         return KStep(action="probe", k=start_k)
-    curve = _pooled(probes)
     anchors = _anchors(probes)
     top = max(anchors)
     limit = min(max_k or MAX_K, MAX_K)
     highest = max(probes, key=lambda probe: probe.k)
     may_raise = highest.rate > policy.raise_k_above_acceptance
-    reach = max(top, min(limit, 3 * top + 3)) if may_raise else top
+    reach = max(top, limit) if may_raise else top
     allowed = tuple(range(1, reach + 1))
-    scenarios = [_Scenario(*values) for values in product(_SHARES, _TAILS, _SLOPES, _BENDS)]
-    gains = [_gains(plain_s, anchors, curve, allowed, scenario) for scenario in scenarios]
-    middle = _gains(plain_s, anchors, curve, allowed, _MIDDLE)
-    regrets = {k: max(max(each.values()) / each[k] - 1 for each in gains) for k in allowed}
+    costs = round_costs(plain_s, anchors, max(reach, top + 1))
+    tokens = _tokens(probes, costs.shape[1])
+    every = tokens / costs
+    gains = every[:, :reach]
+    losses = gains.max(axis=1, keepdims=True) / gains - 1
+    good = np.where(losses <= policy.search_tolerance, 1.0, 0.0) - np.minimum(losses, _WORST)
     # Equal within a thousandth counts as equal: then the smaller k, which costs others on the server less.
-    best = min(allowed, key=lambda k: (round(regrets[k], 3), -round(middle[k], 3), k))
+    best = int(np.argmax(np.round(good.mean(axis=0), 3))) + 1
+    middle = np.median(every, axis=0)
+    for k, seconds in anchors.items():
+        middle[k - 1] = np.mean(tokens[:, k - 1]) * plain_s / seconds
     findings = []
-    if not may_raise and top < limit:
-        beyond = _gains(plain_s, anchors, curve, (top, top + 1), _MIDDLE)
-        if beyond[top + 1] > beyond[top]:
-            findings.append(Finding.of("JSD960", k=top, rate=highest.rate, threshold=policy.raise_k_above_acceptance))
+    if not may_raise and top < limit and middle[top] > middle[top - 1]:
+        findings.append(Finding.of("JSD960", k=top, rate=highest.rate, threshold=policy.raise_k_above_acceptance))
+    regret = float(np.quantile(losses[:, best - 1], policy.search_certainty))
     answer: dict[str, Any] = {
-        "regret": regrets[best],
-        "speedup": middle[best],
-        "loses": all(max(each.values()) < 1 for each in gains),
-        "estimates": middle,
+        "regret": regret,
+        "speedup": float(middle[best - 1]),
+        "loses": bool(np.quantile(gains.max(axis=1), policy.search_certainty) < 1),
+        "estimates": {k: float(middle[k - 1]) for k in allowed},
         "allowed": allowed,
         "findings": tuple(findings),
     }
-    if regrets[best] <= policy.search_tolerance or len(probes) >= policy.search_launches:
+    if regret <= policy.search_tolerance or len(probes) >= policy.search_launches:
         return KStep(action="done", k=best, **answer)
-    tried = set(anchors)
-    winners = {max(allowed, key=lambda k: (each[k], -k)): max(each.values()) / each[best] - 1 for each in gains}
-    rivals = [k for k, loss in winners.items() if loss > policy.search_tolerance and k not in tried]
-    # The largest rival tells most: its launch shows the acceptance of every smaller k as well.
-    wanted = max(rivals, default=best)
-    if wanted in tried:
+    sure = good.mean(axis=0).max()
+    new = [k for k in allowed if k not in anchors]
+    then = new if policy.search_launches - len(probes) > 1 else []
+    worth = {k: _worth(k, costs, tokens if k > top else None, good, then) - sure for k in new}
+    wanted = max(worth, key=lambda k: (round(worth[k], 6), k), default=best)
+    if worth.get(wanted, 0.0) < _WORTH:
         return KStep(action="done", k=best, **answer)
     return KStep(action="probe", k=wanted, **answer)
 
 
-def _pooled(probes: Sequence[Probe]) -> AcceptanceCurve:
-    """Return one curve from all launches: each position's mean over those that drafted it, by their rounds."""
+def _worth(k: int, costs: Array, tokens: Array | None, good: Array, then: Sequence[int]) -> float:
+    """Return how good the choice is on average once a launch with k has told the worlds apart.
+
+    Args:
+        k: the launch.
+        costs: of rounds, worlds × k.
+        tokens: of rounds, where this launch would show them as well.
+        good: how good each choice is in each world.
+        then: launches that may follow it.
+    """
+    import numpy as np
+
+    total = 0.0
+    for group in np.array_split(np.argsort(costs[:, k - 1], kind="stable"), _GROUPS):
+        parts = [group]
+        if tokens is not None:
+            parts = np.array_split(group[np.argsort(tokens[group, k - 1], kind="stable")], _SUBGROUPS)
+        for part in parts:
+            value = float(good[part].sum(axis=0).max())
+            if then:
+                order = np.argsort(costs[part][:, [each - 1 for each in then]], axis=0, kind="stable")
+                told = sum(each.sum(axis=0).max(axis=-1) for each in np.array_split(good[part][order], _SUBGROUPS))
+                value = max(value, float(np.max(told)))
+            total += value
+    return total / len(good)
+
+
+def _tokens(probes: Sequence[Probe], size: int) -> Array:
+    """Return the tokens of a round in each world: each position's mean over those that drafted it, by their rounds."""
     longest = max(probes, key=lambda probe: probe.k)
     positions: list[float] = []
+    drafts: list[float] = []
     for index in range(longest.k):
         known = [
-            (probe.per_position[index], probe.drafts or 1.0)
+            (probe.per_position[index], probe.drafts or DRAFTS)
             for probe in probes
             if probe.per_position is not None and index < min(len(probe.per_position), probe.k)
         ]
         if not known:
-            break
-        positions.append(sum(rate * weight for rate, weight in known) / sum(weight for _, weight in known))
-    if len(positions) == longest.k:
-        return AcceptanceCurve.of_positions([min(max(rate, 0.0), 1.0) for rate in positions], kind="measured")
-    return AcceptanceCurve.of_length(longest.tokens, longest.k, kind="measured")
+            return tokens_of_length(AcceptanceCurve.of_length(longest.tokens, longest.k, kind="measured"), size)
+        weight = sum(each for _, each in known)
+        positions.append(min(max(sum(rate * each for rate, each in known) / weight, 0.0), 1.0))
+        drafts.append(weight)
+    return tokens_beyond(positions, drafts, size)
 
 
 def _anchors(probes: Sequence[Probe]) -> dict[int, float]:
@@ -196,50 +219,3 @@ def _anchors(probes: Sequence[Probe]) -> dict[int, float]:
     for probe in probes:
         found.setdefault(probe.k, []).append(probe.round_s)
     return {k: sum(values) / len(values) for k, values in sorted(found.items())}
-
-
-def _gains(
-    plain_s: float, anchors: dict[int, float], curve: AcceptanceCurve, among: Sequence[int], scenario: _Scenario
-) -> dict[int, float]:
-    gains = {}
-    for k in among:
-        span = curve.tokens(k)
-        assert span is not None
-        tokens = span.low + scenario.tail * (span.high - span.low)
-        gains[k] = tokens * plain_s / _cost(plain_s, anchors, k, scenario)
-    return gains
-
-
-def _cost(plain_s: float, anchors: dict[int, float], k: int, scenario: _Scenario) -> float:
-    """Return the seconds of a round with k drafted tokens."""
-    if k in anchors:
-        return anchors[k]
-    known = sorted(anchors)
-    least = _FLATTEST * plain_s
-    first, last = known[0], known[-1]
-    if k < first:
-        share = scenario.share
-        if len(known) > 1:
-            # Two measured rounds tell what is paid once; the assumed shares stay as far as they agree with it.
-            slope = max((anchors[known[1]] - anchors[first]) / (known[1] - first), least)
-            seen = max((anchors[first] - plain_s) / slope - first, 0.0)
-            share = (seen + min(share, seen)) / 2 if scenario.bend else seen
-        each = max((anchors[first] - plain_s) / (share + first), 0.0)
-        return max(plain_s + (share + k) * each, least)
-    if k > last:
-        if len(known) > 1:
-            slope = (anchors[last] - anchors[known[-2]]) / (last - known[-2])
-        else:
-            slope = (anchors[last] - plain_s) / (scenario.share + last)
-        return anchors[last] + max(slope, least) * scenario.slope * (k - last)
-    below = max(each for each in known if each < k)
-    above = min(each for each in known if each > k)
-    chord = (anchors[above] - anchors[below]) / (above - below)
-    earlier = [each for each in known if each < below]
-    before = (
-        (anchors[below] - anchors[earlier[-1]]) / (below - earlier[-1])
-        if earlier
-        else max((anchors[below] - plain_s) / (scenario.share + below), 0.0)
-    )
-    slope = chord - scenario.bend * max(chord - before, 0.0)
-    return anchors[below] + max(slope, 0.0) * (k - below)

@@ -14,7 +14,6 @@ from attrs import evolve
 
 from jetson_specdec.errors import EndpointError
 from jetson_specdec.findings import Finding
-from jetson_specdec.gate import Gate
 from jetson_specdec.policy import Policy
 from jetson_specdec.tune.arms import Arms
 from jetson_specdec.tune.blocks import Tools, bench, cool_down, figures
@@ -22,6 +21,7 @@ from jetson_specdec.tune.core import BlockRecord, TuneResult, TuneSettings, prob
 from jetson_specdec.tune.downtime import downtime
 from jetson_specdec.tune.evidence import Evidence
 from jetson_specdec.tune.following import NothingToProve, check_pair, look_at_baseline, make_schedule, pin
+from jetson_specdec.tune.looks import judge_looking
 from jetson_specdec.tune.schedule import Finish, Measure, Progress, TrySchedule, next_action, usable_pairs
 from jetson_specdec.tune.starting import NotStarted, note_log, start
 
@@ -54,6 +54,7 @@ class Session:
         self.occupants = occupants
         self.progress = Progress(start_k=arms.config["num_speculative_tokens"], baseline_counts=not settings.pin_kv)
         self.schedule: dict[str, Any] | None = None
+        self.judged_variant: int | None = None
         self.launches = 0
         self.proven = False
         self._failures = 0
@@ -99,6 +100,7 @@ class Session:
                 "start_k": progress.start_k,
                 "max_k": progress.max_k,
                 "variant": progress.variant,
+                "judged_variant": self.reported.variant,
                 "schedule_tried": progress.schedule_tried,
                 "spoilt": {str(variant): list(pairs) for variant, pairs in progress.spoilt.items()},
                 "baseline_counts": progress.baseline_counts,
@@ -185,16 +187,33 @@ class Session:
                 self._measure(action)
             self.save("running")
 
-    def verdict(self) -> Verdict | None:
-        """Judge the usable pairs of this variant."""
-        pairs = usable_pairs(self.progress)
+    @property
+    def reported(self) -> Progress:
+        """What was measured, with the variant whose pairs count in the end."""
+        return self.progress if self.judged_variant is None else evolve(self.progress, variant=self.judged_variant)
+
+    def drop_schedule(self, cause: str | None) -> None:
+        """Go on without the batch schedule, which cannot be measured."""
+        self.findings.append(Finding.of("JSD959", cause=cause))
+        self.forget_schedule()
+
+    def forget_schedule(self) -> None:
+        """Go on, or end, as if there had been none."""
+        self.schedule = None
+        self.progress = evolve(self.progress, variant=0)
+        self._failures = 0
+
+    def verdict(self, variant: int | None = None) -> Verdict | None:
+        """Judge the usable pairs of a variant, by default of the present one."""
+        progress = self.progress if variant is None else evolve(self.progress, variant=variant)
+        pairs = usable_pairs(progress)
         if not pairs:
             return None
         names = tuple((off.report, on.report) for off, on in pairs.values())
         if self._judged is None or self._judged[0] != names:
             befores = [self.evidence.report(off) for off, _ in names]
             afters = [self.evidence.report(on) for _, on in names]
-            self._judged = names, Gate(policy=self.policy).judge(befores, afters)
+            self._judged = names, judge_looking(lambda gate: gate.judge(befores, afters), self.policy)
         return self._judged[1]
 
     # --- one block ----------------------------------------------------------------------------------------------------
@@ -241,7 +260,7 @@ class Session:
             log_path = str(self._server.log_path) if self._server is not None else None
             stopped = self._stop()
         if failure is not None:
-            self._measured_badly(failure, label, log_path)
+            self._measured_badly(failure, action, label, log_path)
             return
         self._failures = 0
         block = BlockRecord(
@@ -268,7 +287,7 @@ class Session:
         left = downtime(self.settings, done=self.progress.blocks, policy=self.policy)
         self.say("tune-event-left", {"minutes": left.high / 60})
 
-    def _measured_badly(self, error: EndpointError, label: str, log_path: str | None) -> None:
+    def _measured_badly(self, error: EndpointError, action: Measure, label: str, log_path: str | None) -> None:
         """Let the block be measured once more; the second time in a row ends it, with what the log says.
 
         Raises:
@@ -285,6 +304,10 @@ class Session:
             return
         said = diagnose(read_log(Path(log_path))) if log_path is not None else None
         told = () if said is None or said.cause == "none" else said.findings
+        if action.variant and action.arm == "on":
+            self.findings += [found, *told]
+            self.drop_schedule(said.cause if said is not None else None)
+            return
         raise NotStarted((found, *told), tuple(said.next_steps) if said is not None else ())
 
     def _same_recipe(self) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,16 +87,28 @@ def _given_up(session: Session, action: Measure, found: Diagnosis) -> None:
     on, blocks = action.arm == "on", session.progress.blocks
     if on and answers(found) and not _started_before(session, action):
         if action.role == "search":
-            session.progress = evolve(session.progress, max_k=max(each.k for each in blocks if each.k))
+            ran = max(each.k for each in blocks if each.k)
+            limit = largest_k(ran, action.k or ran, session.progress.max_k)
+            session.progress = evolve(session.progress, max_k=limit)
             return
         if action.variant:
             # What was proved without a schedule stands.
-            session.schedule = None
-            session.progress = evolve(session.progress, variant=0)
+            session.forget_schedule()
             session.findings.append(Finding.of("JSD939", cause=found.cause))
             return
     told = Finding.of("JSD970" if on else "JSD929", cause=found.cause)
     raise NotStarted((*found.findings, told), tuple(found.next_steps), resumable=bool(blocks))
+
+
+def largest_k(ran: int, failed: int, before: int | None) -> int:
+    """Return up to which k the search goes on once a k did not start: half-way at first, then not beyond what ran.
+
+    Args:
+        ran: largest k that ran.
+        failed: the k that did not start.
+        before: the limit so far, None before the first such start.
+    """
+    return max(math.isqrt(ran * failed), ran) if before is None else ran
 
 
 def _climb(session: Session, plan: Plan) -> tuple[Started, Plan]:

@@ -59,11 +59,11 @@ def reference_from(path: str | Path) -> Reference:
 
     place = Path(path)
     if place.is_dir():
-        from jetson_specdec.tune.evidence import Evidence, progress_of
+        from jetson_specdec.tune.evidence import Evidence, judged_of
         from jetson_specdec.tune.schedule import usable_pairs
 
         evidence = Evidence(place)
-        pairs = usable_pairs(progress_of(evidence.state()))
+        pairs = usable_pairs(judged_of(evidence.state()))
         reports = [evidence.report(on.report) for _, on in pairs.values()]
     else:
         reports = [read_report(place)]

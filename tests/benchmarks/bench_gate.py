@@ -24,6 +24,7 @@ from attrs import frozen
 from jetson_specdec.gate import Gate, Verdict
 from jetson_specdec.measurements import BenchConfig, BenchReport, Conditions, RequestRecord, Run
 from jetson_specdec.policy import DEFAULT_POLICY, Policy
+from jetson_specdec.tune.looks import judge_looking
 from jetson_specdec.tune.schedule import settled
 
 NOISES = (0.02, 0.04)
@@ -69,6 +70,9 @@ class Points:
             throughput_c1=self.series["one"], tpot_c1=self.series["tpot"], throughput_c8=self.series["eight"]
         )
 
+    def looked(self) -> Verdict:
+        return judge_looking(lambda gate: self.judge(gate.policy), DEFAULT_POLICY)
+
 
 def fixed(truth: Truth, noise: float, pairs: int, seed: object) -> Verdict:
     points = Points(truth, noise, random.Random(f"{truth} {noise} {pairs} {seed}"))
@@ -82,7 +86,7 @@ def stopping(truth: Truth, noise: float, seed: object) -> tuple[Verdict, int]:
     points = Points(truth, noise, random.Random(f"{truth} {noise} {seed}"))
     for pairs in range(1, DEFAULT_POLICY.max_pairs + 1):
         points.add()
-        verdict = points.judge()
+        verdict = points.looked()
         if pairs > 1 and settled(verdict, pairs, DEFAULT_POLICY):
             break
     return verdict, pairs

@@ -61,6 +61,7 @@ class Lab:
         self.returned = ()
         self.running = None
         self.fail = lambda fake, number: None
+        self.before_start = lambda server: None
         self.on_bench = lambda number: None
         self.change = lambda report, number: report
         self.benches = 0
@@ -127,6 +128,7 @@ class _Server:
         lab.launches.append(self.plan)
         self.taken = bool(lab.occupants) and self.options["replace"]
         lab.now += 60
+        lab.before_start(self)
         try:
             fake = FakeVllm(list(self.plan.serve_args), truth=lab.truth, **(lab.fail(self, number) or {}))
             fake.prepare()

@@ -225,7 +225,7 @@ def test_a_larger_k_that_fails_for_another_reason_is_no_answer(lab):
 
 
 def test_a_schedule_that_does_not_start_leaves_what_was_proved(lab):
-    here = lab(step_ms=30.0, draft_ms=0.6, verify_ms=3.0, batch_ms=0.3, acceptance=(0.75, 0.55, 0.42, 0.3), noise=0.005)
+    here = lab(step_ms=30.0, draft_ms=0.6, verify_ms=5.0, batch_ms=0.3, acceptance=(0.75, 0.55, 0.42, 0.3), noise=0.005)
     here.fail = lambda server, number: (
         {"start_failure": "engine_failed"} if "per_batch_size" in server.plan.recipe.after else {}
     )

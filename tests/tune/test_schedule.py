@@ -80,6 +80,26 @@ def test_when_it_is_settled(pairs, outcome, high, done):
     assert settled(verdict(outcome, high), pairs, Policy()) is done
 
 
+def only_eight_loses(*, gain, eight="failed"):
+    states = {"throughput_c1": gain, "tpot_c1": "met", "throughput_c1_floor": "met", "throughput_c8": eight}
+    criteria = tuple(
+        Criterion(name=name, before=1.0, after=1.0, change=0.2, interval=(0.1, 0.3), state=state)
+        for name, state in states.items()
+    )
+    return Verdict(outcome="disable", contract_outcome="disable", criteria=criteria)
+
+
+@pytest.mark.parametrize(
+    ("gain", "pairs", "variant", "done"),
+    [
+        ("undecided", 3, 0, False), ("undecided", 5, 0, False), ("undecided", 6, 0, True),
+        ("undecided", 3, 1, True), ("failed", 3, 0, True), ("met", 3, 0, True),
+    ],
+)  # fmt: skip
+def test_a_few_more_pairs_where_a_schedule_may_be_worth_it(gain, pairs, variant, done):
+    assert settled(only_eight_loses(gain=gain), pairs, Policy(), variant=variant) is done
+
+
 def test_how_it_ends():
     assert next_action(after(3, "enable"), SETTINGS) == Finish(reason="settled")
     assert next_action(after(Policy().max_pairs, "inconclusive", more=1), SETTINGS) == Finish(reason="pairs")

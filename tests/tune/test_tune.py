@@ -21,8 +21,13 @@ from jetson_specdec.server import Occupant
 from jetson_specdec.testing import Memory
 from jetson_specdec.tune import Evidence, TuneResult, TuneSettings, rejudge
 from jetson_specdec.tune import evidence as evidence_module
+from jetson_specdec.tune.watching import reference_from
 
 GOOD = {"step_ms": 30.0, "draft_ms": 1.0, "verify_ms": 0.05, "acceptance": (0.8, 0.66, 0.55, 0.45, 0.37), "noise": 0.01}
+EIGHT_LOSES = {
+    "step_ms": 30.0, "draft_ms": 0.6, "verify_ms": 5.0, "batch_ms": 0.3, "acceptance": (0.75, 0.55, 0.42, 0.3),
+    "noise": 0.005,
+}  # fmt: skip
 ARGV = (sys.executable, "/usr/bin/vllm", "serve", "Qwen/Qwen3-8B")
 OURS = Occupant(kind="process", name="vllm", holds="port", port=8391, pid=1, argv=ARGV)
 
@@ -120,7 +125,7 @@ def test_a_recipe_that_speculates_is_compared_with_itself_without(lab):
 
 
 def test_a_schedule_is_tried_when_only_concurrency_eight_loses(lab):
-    here = lab(step_ms=30.0, draft_ms=0.6, verify_ms=3.0, batch_ms=0.3, acceptance=(0.75, 0.55, 0.42, 0.3), noise=0.005)
+    here = lab(**EIGHT_LOSES)
     result = here.tune()
     state = Evidence(here.folder / "evidence").state()
     assert state["variant"] == 1
@@ -130,6 +135,93 @@ def test_a_schedule_is_tried_when_only_concurrency_eight_loses(lab):
     assert "num_speculative_tokens_per_batch_size" in result.speculative_config
     firsts = [block for block in state["blocks"] if block["variant"] == 0 and block["role"] == "pair"]
     assert max(block["pair"] for block in firsts) >= 3
+
+
+def with_schedule(plan):
+    return "num_speculative_tokens_per_batch_size" in plan.recipe.after
+
+
+def holds_without_schedule(here, result):
+    """The result is the fixed k that was proved first, in the recipe, the verdict, the evidence and what is watched."""
+    assert (result.outcome, result.exit_code) == ("enable_limited", 14)
+    assert result.speculative_config["num_speculative_tokens"] == result.k
+    assert "num_speculative_tokens_per_batch_size" not in result.speculative_config
+    assert "num_speculative_tokens_per_batch_size" not in (here.folder / "serve.specdec.sh").read_text()
+    folder = here.folder / "evidence"
+    assert rejudge(folder) == Verdict.from_json(json.loads((folder / "verdict.json").read_text())) == result.verdict
+    assert reference_from(folder).tpot_s[1] == pytest.approx(here.truth.tpot_ms(k=result.k) / 1e3, rel=0.15)
+
+
+def test_a_schedule_that_does_not_start_leaves_what_was_proved(lab):
+    here = lab(**EIGHT_LOSES)
+    here.fail = lambda server, number: {"memory": Memory(free_gib=10.0)} if with_schedule(server.plan) else {}
+    result = here.tune()
+    assert 1 <= sum(with_schedule(plan) for plan in here.launches) <= 2
+    assert "JSD939" in codes(result)
+    assert result.reason == "settled"
+    holds_without_schedule(here, result)
+
+
+def test_a_schedule_that_cannot_be_measured_leaves_what_was_proved(lab):
+    here = lab(**EIGHT_LOSES)
+
+    def dies(number):
+        if with_schedule(here.launches[-1]):
+            raise EndpointError("JSE690", name="x")
+
+    here.on_bench = dies
+    result = here.tune()
+    assert codes(result).count("JSD991") == 2
+    assert "JSD959" in codes(result)
+    holds_without_schedule(here, result)
+
+
+def test_time_that_runs_out_with_a_schedule_leaves_what_was_proved(lab):
+    here = lab(**EIGHT_LOSES)
+    whole = here.tune(evidence=here.folder / "whole")
+    seconds = sum(
+        block["start_s"] + block["bench_s"] + block["stop_s"]
+        for block in Evidence(here.folder / "whole").state()["blocks"]
+        if block["variant"] == 0
+    )
+    (here.folder / "serve.specdec.sh").unlink()
+    limited = TuneSettings(num_prompts=5, output_len=32, max_time_s=seconds + 250.0)
+    result = here.tune(settings=limited)
+    assert result.reason == "time"
+    assert "JSD957" in codes(result)
+    holds_without_schedule(here, result)
+    assert any(step.kind == "tune-resume" for step in result.next_steps)
+    (here.folder / "serve.specdec.sh").unlink()
+    again = here.tune(resume=here.folder / "evidence", settings=TuneSettings())
+    assert again.outcome == whole.outcome == "enable"
+    assert "num_speculative_tokens_per_batch_size" in again.speculative_config
+
+
+def test_a_schedule_that_costs_the_gain_is_said(lab):
+    here = lab(**EIGHT_LOSES)
+    truth = here.truth
+
+    def other_graphs(server):
+        here.truth = evolve(truth, step_ms=60.0) if with_schedule(server.plan) else truth
+
+    here.before_start = other_graphs
+    result = here.tune()
+    assert (result.outcome, result.written) == ("disable", None)
+    assert "JSD958" in codes(result)
+
+
+def test_a_schedule_of_the_owner_does_not_stand_in_the_way_of_k(lab):
+    here = lab(**GOOD)
+    config = {
+        "method": "eagle3", "model": "RedHatAI/Qwen3-8B-speculator.eagle3", "num_speculative_tokens": 2,
+        "num_speculative_tokens_per_batch_size": [[1, 4, 2], [5, 16, 0]],
+    }  # fmt: skip
+    here.recipe.write_text(here.recipe.read_text().rstrip("\n") + f" --speculative-config '{json.dumps(config)}'\n")
+    result = here.tune()
+    assert blocks(here)[1] == ("search", "on", None, 2)
+    assert not any(with_schedule(plan) for plan in here.launches)
+    assert result.outcome == "enable"
+    assert result.k > 2
 
 
 def test_the_time_limit_is_kept_and_resumed_from(lab):
@@ -237,6 +329,20 @@ def test_a_larger_k_that_does_not_start_is_an_answer(lab):
     assert result.outcome == "enable"
     assert result.k <= 5
     assert Evidence(here.folder / "evidence").state()["max_k"] == 5
+    tried = [plan.speculative_config["num_speculative_tokens"] for plan in here.launches if plan.speculative_config]
+    assert 1 <= sum(k > 5 for k in tried) <= 2
+
+
+def test_between_what_runs_and_what_does_not_start_the_search_goes_on(lab):
+    here = lab(**{**GOOD, "acceptance": (0.97, 0.94, 0.91, 0.89, 0.87, 0.85), "draft_ms": 0.5})
+
+    def no_room(server, number):
+        k = (server.plan.speculative_config or {}).get("num_speculative_tokens", 0)
+        return {"memory": Memory(free_gib=10.0)} if k > 12 else {}
+
+    here.fail = no_room
+    result = here.tune()
+    assert 5 < result.k <= 12
 
 
 def test_a_spoilt_pair_is_measured_again(lab):
