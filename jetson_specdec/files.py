@@ -53,7 +53,8 @@ def write_atomic(path: str | Path, text: str, *, mode: int | None = None, overwr
     """Write text (UTF-8, undecodable bytes as they were read, newlines untouched) in one step.
 
     The text goes to a temporary file in the same directory, is flushed to disk, and replaces the target by a rename. An
-    existing file keeps its permissions, and its owner and group where the process may set them.
+    existing file keeps its permissions, and its owner and group where the process may set them. A file that may not be
+    there before has no name until it is whole, so that a process that is killed leaves nothing beside it.
 
     Args:
         path: where to write; a symbolic link is followed, so that the link stays one.
@@ -75,6 +76,8 @@ def write_atomic(path: str | Path, text: str, *, mode: int | None = None, overwr
                 raise OutputError("JSE009", path=str(path))
             state = target.stat()
             mode, owner = state.st_mode & 0o7777, (state.st_uid, state.st_gid)
+        if not overwrite and _write_nameless(target, text, mode):
+            return
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(text.encode("utf-8", errors="surrogateescape"))
@@ -94,6 +97,34 @@ def write_atomic(path: str | Path, text: str, *, mode: int | None = None, overwr
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+
+
+def _write_nameless(target: Path, text: str, mode: int | None) -> bool:
+    """Write a file without a name and give it one when it is whole; False where the file system cannot do that.
+
+    Raises:
+        OSError: it could not be written, or another writer was faster.
+    """
+    try:
+        handle = os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o600)
+    except (AttributeError, OSError):  # not Linux, or a file system without it; whatever else is wrong comes up again
+        return False
+    with os.fdopen(handle, "wb") as file:
+        file.write(text.encode("utf-8", errors="surrogateescape"))
+        file.flush()
+        os.fchmod(handle, _new_file_mode() if mode is None else mode)
+        os.fsync(handle)
+        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            # A directory that is named makes this linkat(2), which follows the link below /proc to the open file.
+            os.link(f"/proc/self/fd/{handle}", target.name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=True)
+        except FileExistsError:
+            raise
+        except OSError:
+            return False
+        finally:
+            os.close(folder)
+    return True
 
 
 def _give_to(path: str, owner: tuple[int, int]) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from jetson_specdec.errors import OptionError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from jetson_specdec.host import Host
     from jetson_specdec.models.catalog import Catalog
 
-__all__ = ["board", "catalog_of", "note", "open_host", "print_json", "read_audit", "read_stdin", "tell"]
+__all__ = ["board", "catalog_of", "note", "open_host", "print_json", "quieten", "read_audit", "read_stdin", "tell"]
 
 
 def print_json(value: Any) -> None:
@@ -31,8 +32,18 @@ def print_json(value: Any) -> None:
 
 def note(text: str) -> None:
     """Print a remark on stderr, where answers never go; nobody there to read it is no failure."""
+    try:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
+    except (OSError, ValueError):
+        quieten(sys.stderr)
+
+
+def quieten(stream: TextIO) -> None:
+    """Send what still goes to a stream nowhere: its reader has gone, and flushing it at exit would fail as well."""
     with contextlib.suppress(OSError, ValueError):
-        print(text, file=sys.stderr)  # noqa: T201
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, stream.fileno())
+        os.close(nothing)
 
 
 def tell(label: str, **values: Any) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import sys
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from jetson_specdec.cli.common import board, catalog_of, note, print_json
+from jetson_specdec.cli.common import board, catalog_of, note, print_json, quieten
 from jetson_specdec.errors import DeclinedError, OptionError
 
 if TYPE_CHECKING:
@@ -266,7 +265,7 @@ def _somebody_reads() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing may be written at exit either
+        quieten(sys.stdout)
 
 
 def _restore(state_dir: Path | None, *, json: bool) -> int:

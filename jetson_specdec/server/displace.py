@@ -323,7 +323,8 @@ def _spawned(occupant: Occupant, *, wait: bool = False) -> Came:
         )
         said = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return Came("failed", str(error))
+        # The starter was killed, perhaps after it had started the server.
+        return Came("started") if _begun(occupant.mark) else Came("failed", str(error))
     if "error" in said:
         return Came("failed", said["error"])
     until = time.monotonic() + _BEGINS_S

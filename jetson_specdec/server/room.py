@@ -143,6 +143,8 @@ class Room:
         with held(), locked(self._folder, wait_s=60.0):
             done, self.state = bring_back(self.state, self._runner, save=self._try_to_save, grace_s=self._grace_s)
             if self.state.taken_down:
+                # From now on it is anybody's: this program may go on living and never try again.
+                self.state = evolve(self.state, owner_pid=0)
                 self._try_to_save(self.state)
             else:
                 self._forget()

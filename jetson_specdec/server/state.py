@@ -58,7 +58,7 @@ class RunState:
     Attributes:
         run_id: its name, also the value of the mark in the environment of its processes.
         owner_pid, owner_started, boot: the program that started it, when that began (ticks since boot), and in which
-            boot of the machine.
+            boot of the machine; 0 where it has given up, and anybody may go on.
         keeper_pid: the keeper.
         log_path: its log.
         stop, after: commands that end it and tidy up; empty for a native process.

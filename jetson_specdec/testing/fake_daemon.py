@@ -84,6 +84,7 @@ class Kept:
             "remove": self.remove,
             "restarts": self.restarts,
             "stopped": self.stopped,
+            "argv": self.argv,
             "log": self.log,
         }
 
@@ -257,6 +258,12 @@ class Daemon:
                 return {"error": f"Error when allocating new name: {taken}"}
             one.name = to
             return one.show()
+
+    def do_update(self, *, name: str, restart: str) -> dict[str, Any]:
+        """Give it another restart policy."""
+        one = self.find(name)
+        one.restart = restart
+        return one.show()
 
     def do_list(self) -> dict[str, Any]:
         """Tell of everything."""

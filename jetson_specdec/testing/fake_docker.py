@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stand-in for the `docker` command, on `fake_daemon`.
 
-It knows `run`, `ps`, `inspect`, `stop`, `kill`, `rm`, `rename`, `start`, `logs`, and of `compose`: `up`, `stop`,
-`kill`, `rm`, `ps`.
+It knows `run`, `ps`, `inspect`, `stop`, `kill`, `rm`, `rename`, `update`, `start`, `logs`, and of `compose`:
+`up`, `stop`, `kill`, `rm`, `ps`.
 
 The description of the fake server (`JETSON_SPECDEC_FAKE`) reaches the container, with the release of the image's tag;
 failures that are docker's own (`image_missing`, `container_name_taken`, `port_in_use`, …) happen here.
@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "start": _each("start"),
         "rm": _rm,
         "rename": _rename,
+        "update": _update,
         "logs": _logs,
         "compose": _compose,
     }.get(verb)
@@ -280,6 +281,12 @@ def _rm(words: list[str]) -> int:
 def _rename(words: list[str]) -> int:
     reply = ask(do="rename", name=words[0], to=words[1])
     return _fail(f"Error response from daemon: {reply['error']}") if "error" in reply else 0
+
+
+def _update(words: list[str]) -> int:
+    options, rest = _parse(words, {"--restart"})
+    policy = dict(options).get("--restart") or "no"
+    return _all(rest, lambda name: ask(do="update", name=name, restart=policy))
 
 
 def _logs(words: list[str]) -> int:

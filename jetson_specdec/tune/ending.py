@@ -139,7 +139,10 @@ def _write(session: Session, plan: Plan) -> str | None:
         return None
     path = result_path(session.recipe, plan.recipe.after)
     if not path.exists():
-        mode = session.recipe.stat().st_mode & 0o777
+        try:
+            mode: int | None = session.recipe.stat().st_mode & 0o777
+        except OSError:
+            mode = None  # its owner removed it meanwhile; what was measured is still handed over
         write_atomic(path, plan.recipe.after, mode=mode, overwrite=False)
     return str(path)
 

@@ -44,6 +44,34 @@ def test_existing_files_can_be_protected(tmp_path):
     assert not leftovers(tmp_path)
 
 
+@pytest.mark.parametrize("missing", ["nothing", "O_TMPFILE", "links to open files"])
+def test_a_new_file_has_no_name_before_it_is_whole(tmp_path, monkeypatch, missing):
+    """Looked at when its bytes are on disk: a process that is killed then leaves nothing beside it."""
+    genuine, link, seen = os.fsync, os.link, []
+
+    def look(handle):
+        seen.append([entry.name for entry in tmp_path.iterdir()])
+        genuine(handle)
+
+    def refuse(source, target, **options):
+        if str(source).startswith("/proc/"):
+            raise OSError(18, "Invalid cross-device link")
+        link(source, target, **options)
+
+    monkeypatch.setattr(os, "fsync", look)
+    if missing == "O_TMPFILE":
+        monkeypatch.delattr(os, "O_TMPFILE")
+    elif missing != "nothing":
+        monkeypatch.setattr(os, "link", refuse)
+    target = tmp_path / "serve.sh"
+    write_atomic(target, "text\udcff", mode=0o640, overwrite=False)
+    assert target.read_bytes() == b"text\xff"
+    assert target.stat().st_mode & 0o777 == 0o640
+    assert [entry.name for entry in tmp_path.iterdir()] == ["serve.sh"]
+    if missing == "nothing":
+        assert seen == [[]]
+
+
 def test_a_failed_write_leaves_everything_as_it_was(tmp_path, monkeypatch):
     target = tmp_path / "serve.sh"
     target.write_text("old")

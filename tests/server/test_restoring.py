@@ -17,12 +17,13 @@ import pytest
 from attrs import evolve
 
 from jetson_specdec.errors import InTheWayError, OutputError, ServerError, StartFailed
-from jetson_specdec.server import Occupant, RunState, restore
+from jetson_specdec.server import Launch, Occupant, RunState, restore
+from jetson_specdec.server.address import Address
 from jetson_specdec.server.claim import claimed
 from jetson_specdec.server.commands import Commands
 from jetson_specdec.server.displace import come_back, intended, take_down
 from jetson_specdec.server.lock import locked
-from jetson_specdec.server.occupants import on_port, port_is_free
+from jetson_specdec.server.occupants import find_occupants, on_port, port_is_free
 from jetson_specdec.server.processes import boot_id, start_ticks
 
 IMAGE = "vllm/vllm-openai:v0.20.0"
@@ -253,6 +254,30 @@ def _words(process):
         return []
 
 
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_whoever_starts_it_is_killed(old, state_dir, tmp_path, monkeypatch, moment):
+    """The small process in between dies before, or after the server has become a process."""
+    from jetson_specdec.server import displace
+
+    text = Path(displace._STARTER).read_text()
+    place = "    read, write = os.pipe()\n" if moment == "before" else "    os.close(write)\n    said"
+    assert text.count(place) == 1
+    dying = tmp_path / "starter.py"
+    dying.write_text(text.replace(place, "    os.kill(os.getpid(), 9)\n" + place))
+    old.end()
+    old.state(state_dir)
+    monkeypatch.setattr(displace, "_STARTER", str(dying))
+    done = back(state_dir)
+    if moment == "before":
+        assert [name for name, _ in done.failed] == ["python"]
+        monkeypatch.undo()
+        done = back(state_dir)
+    assert (done.brought_back, done.failed) == (("python",), ())
+    old.until(lambda: old.count == 2)
+    assert len(old.running()) == 1
+    assert files(state_dir) == []
+
+
 def test_two_at_once_bring_it_back_once(old, state_dir):
     old.end()
     old.state(state_dir)
@@ -466,34 +491,32 @@ def names(ask):
 def container(daemon, environ, port, ask, tools):
     """An old container that listens, and what was written down about it."""
 
-    def make(*options, holds="name"):
+    def make(*options, listens=False):
         runner = Commands(environ)
-        text = f"docker run -d --name llm {' '.join(options)} -p {port}:8000 {IMAGE} org/old"
-        assert runner.run(text.split()).ok
-        tools["until"](lambda: not port_is_free(port))
-        found = evolve(on_port(port, runner), holds=holds, port=None)
+        command = f"-p {port}:8000 {IMAGE} org/old" if listens else f"--entrypoint sleep {IMAGE} 300"
+        assert runner.run(f"docker run -d --name llm {' '.join(options)} {command}".split()).ok
+        if listens:
+            tools["until"](lambda: not port_is_free(port))
+        wanted = Launch(kind="container", argv=(), container="llm")
+        (found,) = find_occupants(wanted, Address(port=port), runner)
         return intended(found, run_id=uuid.uuid4().hex[:12], number=0), runner
 
     return make
 
 
-@pytest.mark.parametrize("done", [[], ["stop"], ["stop", "rename"], ["stop", "rename", "back"], ["all"]])
-def test_a_container_comes_back_from_anywhere(container, ask, done):
+def test_a_container_comes_back_from_anywhere(container, ask):
     occupant, runner = container("--restart unless-stopped")
     identity = ask(do="list")["containers"][0]["id"]
-    for step in done:
-        if step in ("stop", "all"):
-            runner.run(["docker", "stop", "-t", "5", "llm"])
-        if step in ("rename", "all"):
-            runner.run(["docker", "rename", "llm", occupant.rename])
-        if step in ("back", "all"):
-            runner.run(["docker", "rename", occupant.rename, "llm"])
-        if step == "all":
-            runner.run(["docker", "start", "llm"])
-    for how in (("running" if done in ([], ["all"]) else "started"), "running"):
-        assert come_back(occupant, runner).how == how
-        (only,) = ask(do="list")["containers"]
-        assert (only["id"], only["name"], only["running"]) == (identity, "llm", True)
+    stop, aside = ["stop", "-t", "5", "llm"], ["rename", "llm", occupant.rename]
+    again = ["rename", occupant.rename, "llm"]
+    steps = [[], [stop], [stop, aside], [stop, aside, again], [stop, aside, again, ["start", "llm"]]]
+    for done in steps:
+        for words in done:
+            assert runner.run(["docker", *words]).ok
+        for how in (("running" if len(done) in (0, 4) else "started"), "running"):
+            assert come_back(occupant, runner).how == how
+            (only,) = ask(do="list")["containers"]
+            assert (only["id"], only["name"], only["running"]) == (identity, "llm", True)
 
 
 def test_a_container_whose_name_was_taken_meanwhile(container, ask, port):
@@ -517,7 +540,7 @@ def test_a_container_that_was_removed_meanwhile(container, ask):
 
 @pytest.mark.parametrize("holds", ["name", "port"])
 def test_a_container_that_its_stop_removes_is_run_again_by_the_recipe(server, container, environ, port, ask, holds):
-    _, runner = container("--rm -e MINE=1")
+    _, runner = container("--rm -e MINE=1", listens=True)
     name = "--name llm " if holds == "name" else ""
     text = f"docker run -it --rm {name}-e MINE=1 -p {port}:8000 {IMAGE} org/old\n"
     one = server(text, replace=True)
@@ -533,6 +556,35 @@ def test_a_container_that_its_stop_removes_is_run_again_by_the_recipe(server, co
     (occupant,) = state.taken_down
     assert come_back(occupant, runner).how == "running"
     assert [each["id"] for each in ask(do="list")["containers"]] == [shown["id"]]
+
+
+def test_what_was_to_run_instead_and_does_not_leaves_the_old_one(server, old, port, tmp_path):
+    """The owner asked for the new recipe; without one that starts, what ran before does."""
+    one = server(f"vllm serve org/m --port {port}", replace=True)
+    one._room.make(one.in_the_way(), port=port, replace=True)
+    assert old.running() == []
+    bad = Occupant(kind="process", name="serve.specdec.sh", holds="port", port=port, argv=("/nowhere/vllm",))
+    with pytest.raises(ServerError) as caught:
+        one.leave((bad,))
+    assert (caught.value.code, caught.value.values["name"]) == ("JSE922", "serve.specdec.sh")
+    old.until(lambda: old.count == 2)
+    assert len(old.running()) == 1
+    assert files(tmp_path / "state") == []
+
+
+def test_killed_while_something_else_was_to_run_instead(old, state_dir):
+    code = "import time; time.sleep(300)  # new"
+    old.end()
+    new = evolve(old.occupant, name="new", argv=(sys.executable, "-c", code), port=None, mark=old.run_id + ".new")
+    old.state(state_dir, taken_down=(new,), otherwise=(old.occupant,))
+    assert back(state_dir).brought_back == ("new",)
+    assert old.running() == []
+    (pid,) = [each.pid for each in psutil.process_iter() if _words(each)[-1:] == [code]]
+    os.kill(pid, signal.SIGKILL)
+    old.state(state_dir, taken_down=(evolve(new, argv=("/nowhere",)),), otherwise=(old.occupant,))
+    done = back(state_dir)
+    assert (done.brought_back, [name for name, _ in done.failed], done.path) == (("python",), ["new"], None)
+    assert files(state_dir) == []
 
 
 def test_a_container_that_nobody_could_run_again_is_left_alone(server, container, port, ask):

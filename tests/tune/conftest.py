@@ -53,6 +53,7 @@ class Lab:
 
     def __init__(self, folder, **truth):
         self.folder = folder
+        self.board = None
         self.truth = Truth(**truth)
         self.now = 0.0
         self.launches = []
@@ -75,15 +76,16 @@ class Lab:
     def tools(self):
         return Tools(
             host=QuietHost(), server=self._server, benchmark=self._bench, clock=lambda: self.now, sleep=self._sleep,
-            metrics=lambda server: self.page, state_dir=self.folder / "state", back_wait_s=0.0,
-            environ={"PATH": os.environ["PATH"]},
+            metrics=lambda server: self.page, back_wait_s=0.0,
+            state_dir=self.board.state if self.board else self.folder / "state",
+            environ=self.board.environ if self.board else {"PATH": os.environ["PATH"]},
         )  # fmt: skip
 
     def _sleep(self, seconds):
         self.now += seconds
 
     def _server(self, plan, index, **options):
-        return _Server(self, plan, options)
+        return (_Displacing if self.board else _Server)(self, plan, options)
 
     def _bench(self, url, *, host, device, **options):
         self.benches += 1
@@ -206,9 +208,59 @@ class _Server:
         return names
 
 
+class _Displacing(_Server):
+    """One that takes real servers of a board down and brings them back, and only pretends to start itself."""
+
+    def __init__(self, lab, plan, options):
+        super().__init__(lab, plan, options)
+        board = lab.board
+        logs = options.get("log_dir", lab.folder / "logs")
+        self.real = Server(plan, 0, environ=board.environ, state_dir=board.state, log_dir=logs, grace_s=5)
+
+    def in_the_way(self):
+        return self.real.in_the_way()
+
+    def start(self):
+        room, address = self.real._room, self.real.address
+        room.make(self.in_the_way(), port=address.port, replace=self.options["replace"])
+        return super().start()
+
+    def stop(self, *, put_back=False):
+        stopped = super().stop()
+        self.real._room.ended(clean=True, firm=False)
+        return stopped
+
+    @property
+    def taken_down(self):
+        return self.real.taken_down
+
+    def returned(self):
+        return self.real.returned()
+
+    def left_running(self, path, **more):
+        return self.real.left_running(path, **more)
+
+    def leave(self, occupants=()):
+        assert self.lab.running is None
+        return self.real.leave(occupants)
+
+    def put_back(self):
+        assert self.lab.running is None
+        return self.real.put_back()
+
+
 @pytest.fixture
 def lab(tmp_path):
-    return lambda **truth: Lab(tmp_path, **truth)
+    def make(*, board=None, **truth):
+        if board is None:
+            return Lab(tmp_path, **truth)
+        folder = tmp_path / "lab"
+        folder.mkdir()
+        made = Lab(folder, **truth)
+        made.board, made.recipe = board, board.recipe
+        return made
+
+    return make
 
 
 # --- real processes ---------------------------------------------------------------------------------------------------
@@ -289,6 +341,8 @@ class Board:
 
     def begin(self, *words, deaths=()):
         out, err = (self.folder / f"{name}.{len(self.begun)}" for name in ("out", "err"))
+        for path in (out, err):
+            path.touch()  # there also where it is killed before it opens them
         pid = self.mortal(
             argv=[*self.words("--yes", *words)[3:]], env=self.environ, cwd=str(self.folder), out=str(out), err=str(err),
             deaths=deaths,
@@ -328,10 +382,13 @@ class Board:
     def daemon(self):
         """Start the stand-in for the Docker daemon."""
         folder = Path(tempfile.mkdtemp(prefix="fd"))  # a socket's path has to be short
-        script = self.folder / "bin" / "docker"
-        script.write_text(f'#!/bin/sh\nexec {sys.executable} -m jetson_specdec.testing.fake_docker "$@"\n')
-        script.chmod(0o755)
+        systemd = [(name, f"fake_systemd {name}") for name in ("systemctl", "journalctl")]
+        for name, module in [("docker", "fake_docker"), *systemd]:
+            script = self.folder / "bin" / name
+            script.write_text(f'#!/bin/sh\nexec {sys.executable} -m jetson_specdec.testing.{module} "$@"\n')
+            script.chmod(0o755)
         self.environ["JETSON_SPECDEC_FAKE_DAEMON"] = str(folder)
+        self.environ["JETSON_SPECDEC_SYSTEMD_DIR"] = str(folder / "run")
         made = subprocess.Popen(
             [sys.executable, "-m", "jetson_specdec.testing.fake_daemon", str(folder)], env=self.environ
         )
@@ -339,6 +396,37 @@ class Board:
         self.started.append(made)
         self.socket = folder
         return made
+
+    def managed(self, kind):
+        """Let the recipe be a `container`, a `compose` service or a `unit`, and return what starts the old server."""
+        self.daemon()
+        image, cache = "vllm/vllm-openai:v0.32.0", "/root/.cache/huggingface"
+        words = "--model Qwen/Qwen3-8B --max-num-seqs 4"
+        if kind in ("container", "vanishing"):
+            options = f"--name llm -p {self.port}:8000 -v {cache}:{cache} {image} {words}"
+            self.recipe.write_text(f"#!/bin/bash\ndocker run -it --rm {options}\n")
+            removed = "--rm" if kind == "vanishing" else "--restart unless-stopped"
+            return ["docker", "run", "-d", *removed.split(), *options.split()]
+        if kind == "compose":
+            (self.folder / "stack").mkdir()
+            self.recipe = self.folder / "stack" / "compose.yaml"
+            self.recipe.write_text(
+                f"services:\n  db:\n    image: postgres:16\n  llm:\n    image: {image}\n    restart: unless-stopped\n"
+                f'    ports: ["{self.port}:8000"]\n    volumes: ["{cache}:{cache}"]\n    command: {words}\n'
+            )
+            extra = self.folder / "stack" / "extra.yaml"
+            extra.write_text("services:\n  llm:\n    environment: {OURS: '1'}\n")
+            return ["docker", "compose", "-f", str(self.recipe), "-f", str(extra), "up", "-d", "llm"]
+        (self.socket / "units").mkdir()
+        self.recipe = self.socket / "units" / "llm.service"
+        self.recipe.write_text(
+            f"[Service]\nExecStart=vllm serve Qwen/Qwen3-8B --port {self.port} --max-num-seqs 4\nRestart=always\n"
+        )
+        return ["systemctl", "start", "llm.service"]
+
+    def kept(self):
+        """What the daemon keeps, by name."""
+        return {one["name"]: one for one in self.ask(do="list")["containers"]}
 
     def ask(self, **request):
         with socket.socket(socket.AF_UNIX) as client:
@@ -348,8 +436,8 @@ class Board:
                 stream.flush()
                 return json.loads(stream.readline())
 
-    def docker(self, *words):
-        done = subprocess.run(["docker", *words], env=self.environ, capture_output=True, text=True, check=False)
+    def command(self, *words):
+        done = subprocess.run([*words], env=self.environ, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 
     def answers(self):

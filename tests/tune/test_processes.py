@@ -88,28 +88,6 @@ def test_killed_then_restored_then_resumed(real):
     assert real.recipe.read_bytes() == before
 
 
-def test_a_container_waits_aside_and_comes_back(real):
-    real.daemon()
-    image = "vllm/vllm-openai:v0.32.0"
-    cache = "/root/.cache/huggingface"
-    words = f"--name llm -p {real.port}:8000 -v {cache}:{cache} {image} --model Qwen/Qwen3-8B"
-    real.recipe.write_text(f"docker run -it --rm {words} --max-num-seqs 4\n")
-    before = real.recipe.read_bytes()
-    real.docker("run", "-d", "--restart", "unless-stopped", *words.split(), "--max-num-seqs", "4")
-    real.until(real.answers)
-    code, out, err = finished(real.start())
-    assert code in VERDICTS, err
-    assert json.loads(out)["launches"] == 3
-    assert real.recipe.read_bytes() == before
-    real.until(real.answers)
-    (now,) = real.ask(do="list")["containers"]
-    assert (now["name"], now["running"]) == ("llm", True)
-    if code == 0:
-        written = (real.folder / "serve.specdec.sh").read_text()
-        assert written.startswith("docker run -it --rm --name llm")
-        assert "--speculative-config" in written
-
-
 def test_a_server_that_dies_at_once(real):
     log = real.folder / "dead.log"
     log.write_text(
