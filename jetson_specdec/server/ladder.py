@@ -147,8 +147,8 @@ class _Climber:
 
     def _over(self) -> float:
         """Return by how much weights and activations alone exceed the budget, in hundredths; 0 where nobody says so."""
-        left, total = self.values.get("kv_available_gib"), self.values.get("total_gib") or self._total_gib()
-        if not isinstance(left, (int, float)) or left >= 0 or not total:
+        left, total = _number(self.values.get("kv_available_gib")), self._total()
+        if left is None or left >= 0 or not total:
             return 0.0
         return math.ceil(-left / total * 100 - 1e-9) / 100
 
