@@ -127,12 +127,17 @@ class ServiceReader:
 
     # --- surroundings ------------------------------------------------------------------------------------------------
 
-    def environment(self, service: Mapping[str, Any]) -> dict[str, str | None]:
-        """Return the environment of a service, files first."""
+    def environment_of_files(self, service: Mapping[str, Any]) -> dict[str, str | None]:
+        """Return what the `env_file`s of a service set."""
         env: dict[str, str | None] = {}
         for name in self.files(service.get("env_file")):
             content = self._read(name)
             env.update(read_env(content) if content is not None else {})
+        return env
+
+    def environment(self, service: Mapping[str, Any]) -> dict[str, str | None]:
+        """Return what the `environment` of a service sets."""
+        env: dict[str, str | None] = {}
         node = service.get("environment")
         if is_map(node):
             env.update({name: self.shown(value)[0] for name, value in entries(node).items()})

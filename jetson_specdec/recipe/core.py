@@ -112,6 +112,7 @@ class ServeCommand:
         workdir: directory the engine starts in where the recipe says so.
         model_named: the model that the surroundings name (KServe's `storageUri`), for words that do not; else None.
         runner: a program that starts the engine and takes flags of its own beside the engine's (`kserve-huggingface`).
+        service: the compose service that it is the command of, or None.
         writes: files that the recipe writes before this command, the last writing of each.
         start, end: the whole command in the text, redirections included, trailing comment not.
         line: first line of the command, from 1.
@@ -135,6 +136,7 @@ class ServeCommand:
     workdir: str | None = None
     model_named: str | None = None
     runner: str | None = None
+    service: str | None = None
     writes: tuple[WrittenFile, ...] = ()
     start: int = 0
     end: int = 0

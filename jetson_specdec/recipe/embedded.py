@@ -30,6 +30,7 @@ __all__ = [
     "Word",
     "line_of",
     "locate",
+    "moved",
     "recipe_of",
 ]
 
@@ -293,12 +294,11 @@ def _serve(text: str, outcome: Outcome, sites: Mapping[int, Word], everything: S
 
 def _split_flags(text: str, args: Sequence[Field]) -> list[Finding]:
     """A list item such as `- --port 8000` is one argument; vLLM does not know a flag of that name."""
-    found: list[Finding] = []
-    for one in args:
-        value = one.value or ""
-        if re.match(r"--?[A-Za-z][\w-]*[ \t]+\S", value):
-            found.append(Finding.of("JSD232", line=line_of(text, one.start), word=value, flag=value.split()[0]))
-    return found
+    glued = [one for one in args if re.match(r"--?[A-Za-z][\w-]*[ \t]+\S", one.value or "")]
+    return [
+        Finding.of("JSD232", line=line_of(text, one.start), word=one.value, flag=(one.value or "").split()[0])
+        for one in glued
+    ]
 
 
 # --- scripts inside words --------------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def _script(text: str, outcome: Outcome, word: Word, place: Place) -> list[Locat
         return []  # no serve command in it, or nothing a shell would read
     found = [_inside(text, outcome, word, chars, inner, one, place) for one in inner.commands]
     site = ScriptSite(word=word, chars=chars, text=script, index=0, environ=known, beside=inner.beside)
-    return [attrs.evolve(one, script=attrs.evolve(site, index=number)) for number, one in enumerate(found)]
+    return [attrs.evolve(one, script=attrs.evolve(site, index=at)) for at, one in enumerate(found)]
 
 
 def _shell_chars(chars: Sequence[Char]) -> tuple[Char, ...]:
@@ -363,9 +363,9 @@ def _inside(
     start, end = span(one.start, one.end)
     own = one.launcher == "native"
     launch = outcome.launch
-    blocked = one.blocked if one.blocked is None else _moved(one.blocked, line)
+    blocked = one.blocked if one.blocked is None else moved(one.blocked, line)
     blocked = place.blocked or blocked
-    findings = [_moved(finding, line) for finding in (*inner.findings, *one.findings) if finding.code != "JSD200"]
+    findings = [moved(finding, line) for finding in (*inner.findings, *one.findings) if finding.code != "JSD200"]
     notes = launch.findings(line(one.line))
     command = attrs.evolve(
         one,
@@ -389,7 +389,7 @@ def _inside(
     return Located(command=command, tail=word)
 
 
-def _moved(finding: Finding, line: Any) -> Finding:
+def moved(finding: Finding, line: Any) -> Finding:
     """Count a finding's lines in the recipe instead of in the script."""
     values = dict(finding.values)
     if isinstance(values.get("line"), int):

@@ -16,9 +16,9 @@ __all__ = ["recognise", "template_line"]
 @lru_cache(maxsize=1)
 def _patterns() -> dict[str, re.Pattern[str]]:
     return {
-        "section": re.compile(r"^\[(Unit|Service|Install)\]\s*$", re.MULTILINE),
+        "section": re.compile(r"^\[(Unit|Service|Install|Container)\]\s*$", re.MULTILINE),
         "exec": re.compile(r"^Exec(Start|StartPre)\s*=", re.MULTILINE),
-        "services": re.compile(r"^services\s*:", re.MULTILINE),
+        "services": re.compile(r"^(?:services|include)\s*:", re.MULTILINE),
         "compose_start": re.compile(r"^(services|version|name|networks|volumes|x-[\w-]+|include|configs|secrets)\s*:"),
         "manifest_start": re.compile(r"^(- )?(apiVersion|kind|metadata|spec|containers|template|initContainers)\s*:"),
         "service_body": re.compile(r"^\s*(image|command|container_name)\s*:", re.MULTILINE),

@@ -125,7 +125,10 @@ def config_recipe(text: str, *, path: str | None = None) -> Recipe:
 
 
 def beside_reader(path: str | None, host: Host | None = None) -> Callable[[str], str | None]:
-    """Return a reader of small text files, by a name as the recipe at `path` uses it."""
+    """Return a reader of small text files, by a name as the recipe at `path` uses it.
+
+    A name that ends in a slash gives the names in that folder, one a line.
+    """
 
     def read(name: str) -> str | None:
         if "$" in name or "%" in name or "\0" in name or name.startswith("~"):
@@ -135,6 +138,8 @@ def beside_reader(path: str | None, host: Host | None = None) -> Callable[[str],
         if path is None and not name.startswith("/"):
             return None  # a text from nowhere has nothing beside it
         try:
+            if name.endswith("/"):
+                return _names(full, host)
             if host is not None:
                 data = host.read_bytes(full, limit=MAX_BESIDE_BYTES + 1) if host.kind(full) == "file" else None
             else:
@@ -147,6 +152,15 @@ def beside_reader(path: str | None, host: Host | None = None) -> Callable[[str],
         return data.decode("utf-8", errors="surrogateescape")
 
     return read
+
+
+def _names(folder: str, host: Host | None) -> str | None:
+    """Return the names in a folder, one a line; None where there is none."""
+    if host is not None:
+        names = host.list_dir(folder)
+    else:
+        names = tuple(one.name for one in Path(folder).iterdir()) if Path(folder).is_dir() else ()
+    return "\n".join(sorted(names)) or None
 
 
 def _stdin() -> bytes:

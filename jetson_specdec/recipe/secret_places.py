@@ -43,7 +43,9 @@ def secrets_in(recipe: Recipe) -> tuple[str, ...]:
     from jetson_specdec.recipe.masking import secrets_of
 
     certain = {value for command in recipe.commands for value in secrets_of(command)}
-    certain.update(value for text in recipe.beside.values() for value in _of_settings(text))
+    for name, text in recipe.beside.items():
+        found_there = _of_yaml(text) if name.endswith((".yml", ".yaml")) else _of_settings(text)
+        certain.update(value for value in found_there if _WORD.fullmatch(value) is None)
     found: list[str] = []
     if recipe.form in ("compose", "manifest", "config_file"):
         found = list(_of_yaml(recipe.text))
@@ -164,7 +166,7 @@ def _of_settings(text: str) -> Iterator[str]:
     for match in _SETTING.finditer(text):
         if names_a_secret(match[1]):
             found += [match[2].strip(), match[2].strip().strip("\"'")]
-    yield from (value for value in found if value and _WORD.fullmatch(value) is None)
+    yield from (value for value in found if value)
 
 
 # --- from text -------------------------------------------------------------------------------------------------------

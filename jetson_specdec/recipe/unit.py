@@ -18,12 +18,13 @@ from jetson_specdec.findings import Finding
 from jetson_specdec.recipe.chars import HOLE, Char, text_of, written
 from jetson_specdec.recipe.core import Recipe
 from jetson_specdec.recipe.dotenv import read_env
-from jetson_specdec.recipe.embedded import Located, Place, Word, line_of, locate, recipe_of
+from jetson_specdec.recipe.embedded import Located, Place, Word, line_of, locate, moved, recipe_of
 from jetson_specdec.recipe.embedded_notes import commented_alternatives
 from jetson_specdec.recipe.masking import redact
 from jetson_specdec.recipe.shell_docker import mount_of
 from jetson_specdec.recipe.shell_launch import Launch
 from jetson_specdec.recipe.shell_script import Field
+from jetson_specdec.recipe.unit_files import UnitFile, unit_files
 from jetson_specdec.recipe.unit_words import split_unit, unit_words
 
 __all__ = ["parse_unit", "unit_recipe"]
@@ -40,7 +41,7 @@ def parse_unit(text: str, *, path: str | None = None, read: Callable[[str], str 
     Args:
         text: the file.
         path: where it was read from.
-        read: returns the text of an `EnvironmentFile=`, or None.
+        read: returns the text of an `EnvironmentFile=` or of another file of the unit, or None; see `unit_files`.
 
     Raises:
         RecipeSyntaxError: it is too long (JSE201), or nothing in it starts an engine (JSE240).
@@ -53,7 +54,7 @@ def unit_recipe(text: str, *, path: str | None, read: Callable[[str], str | None
     where = path or "the recipe"
     if len(text) > MAX_CHARACTERS:
         raise RecipeSyntaxError("JSE201", characters=len(text), limit=MAX_CHARACTERS)
-    located, others = _read(text, read=read)
+    located, others = _read(unit_files(text, path, read), read=read)
     if not located:
         raise RecipeSyntaxError("JSE240", where=where, form="a systemd unit", found=others[:8])
     return recipe_of(text, "unit", path, located), located
@@ -67,11 +68,12 @@ class _Setting(NamedTuple):
     end: int
     blanks: int
     """Where blanks stand behind a backslash at the end of a line, or -1."""
+    file: UnitFile
 
 
-def _settings(text: str) -> Iterator[_Setting]:
+def _settings(file: UnitFile) -> Iterator[_Setting]:
     """Yield the assignments of a unit, continuation lines joined and comment lines between them left out."""
-    section, at = "", 0
+    section, at, text = "", 0, file.text
     while at < len(text):
         end = _line_end(text, at)
         line = text[at:end]
@@ -108,7 +110,7 @@ def _settings(text: str) -> Iterator[_Setting]:
                 value.pop()
             begin = chars[0].start
             stop = value[-1].end if value else min(end, len(text))
-            yield _Setting(section, key.strip(), tuple(value), begin, stop, blanks)
+            yield _Setting(section, key.strip(), tuple(value), begin, stop, blanks, file)
         at = end + 1
 
 
@@ -135,14 +137,16 @@ def _next_line(text: str, at: int) -> int | None:
 class _Unit:
     """What the settings of a unit amount to."""
 
-    def __init__(self, text: str, read: Callable[[str], str | None]) -> None:
-        self.text = text
+    def __init__(self, files: Sequence[UnitFile], read: Callable[[str], str | None]) -> None:
         self.env: dict[str, str | None] = {}
         self.commands: list[_Setting] = []
         self.unread: list[str] = []
         self.options: dict[str, list[str]] = {}
         from_files: dict[str, str | None] = {}
-        for setting in _settings(text):
+        self.own: _Setting | None = None
+        for setting in (setting for file in files for setting in _settings(file)):
+            if setting.file.name is None and (self.own is None or setting.key in ("ExecStart", "Exec")):
+                self.own = setting
             if setting.section not in ("Service", "Container"):
                 continue
             if setting.key in ("ExecStart", "Exec"):
@@ -179,8 +183,8 @@ class _Unit:
 
     def _pairs(self, setting: _Setting) -> dict[str, str | None]:
         found: dict[str, str | None] = {}
-        for word in unit_words(self.text, split_unit(setting.chars), {}, expand=False):
-            shown = written(word.chars, self.text)
+        for word in unit_words(setting.file.text, split_unit(setting.chars), {}, expand=False):
+            shown = written(word.chars, setting.file.text)
             name, equals, value = shown.partition("=")
             if equals:
                 found[name] = value if word.value is not None else None
@@ -191,20 +195,40 @@ class _Unit:
         return next((value for value in reversed(self.options.get(key, [])) if value), None)
 
 
-def _read(text: str, *, read: Callable[[str], str | None]) -> tuple[list[Located], list[str]]:
+def _read(files: Sequence[UnitFile], *, read: Callable[[str], str | None]) -> tuple[list[Located], list[str]]:
     """Return the serve commands with their places, and what else the unit starts."""
-    unit = _Unit(text, read)
+    unit = _Unit(files, read)
+    own = next(file.text for file in files if file.name is None)
+    others_read = [file.name for file in files if file.name is not None]
+    together = (Finding.of("JSD224", files=others_read),) if others_read else ()
     located: list[Located] = []
     others: list[str] = []
     for setting in unit.commands:
+        text = setting.file.text
         found = _command(text, setting, unit, others)
-        comments = commented_alternatives(text, 0, len(text), ()) if found else ()
+        comments = commented_alternatives(text, 0, len(text), ()) if found and setting.file.name is None else ()
         for one in found:
-            findings = (*one.command.findings, *comments)
+            if setting.file.name is not None:
+                one = _of_other_file(one, setting, unit.own, own)
+            findings = (*one.command.findings, *comments, *together)
             located.append(attrs.evolve(one, command=attrs.evolve(one.command, findings=findings)))
     if not unit.commands and unit.last("Image"):
         others.append(f"container of {unit.last('Image')}")
     return located, others
+
+
+def _of_other_file(one: Located, setting: _Setting, own: _Setting | None, text: str) -> Located:
+    """Return a command that stands in another file of the unit as one that is read here and changed there."""
+    start, end = (own.start, own.end) if own is not None else (0, 0)
+    line = line_of(text, start)
+    at = line_of(setting.file.text, setting.start)
+    blocked = Finding.of("JSD225", line=line, file=setting.file.name, at=at)
+    args = tuple(attrs.evolve(arg, start=start, end=end) for arg in one.command.args)
+    findings = [moved(finding, lambda _: line) for finding in one.command.findings]
+    command = attrs.evolve(
+        one.command, args=args, start=start, end=end, line=line, blocked=blocked, findings=(*findings, blocked)
+    )
+    return Located(command=command)
 
 
 def _command(text: str, setting: _Setting, unit: _Unit, others: list[str]) -> list[Located]:

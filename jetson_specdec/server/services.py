@@ -48,7 +48,7 @@ def compose_launch(
     if recipe.path is None:
         raise LaunchError("JSE912", form="compose file")
     path = Path(recipe.path).absolute()
-    service, host_network = service_at(recipe.text, command.start)
+    service, host_network = service_at(recipe.text, command.start, command.service)
     files: dict[str, str] = {}
     source = str(path)
     if original is not None and original != recipe.text:
@@ -77,8 +77,10 @@ def compose_launch(
     )
 
 
-def service_at(text: str, offset: int) -> tuple[str, bool]:
+def service_at(text: str, offset: int, name: str | None = None) -> tuple[str, bool]:
     """Return the service whose lines hold a place in the text, and whether it uses the network of the machine.
+
+    A `name` that is known counts: what a service is made of may stand in another one, or in a file that is included.
 
     Raises:
         LaunchError: the file is no YAML (JSE913), holds no services (JSE916), or none on that line (JSE917).
@@ -91,6 +93,9 @@ def service_at(text: str, offset: int) -> tuple[str, bool]:
     except YAMLError as error:
         raise LaunchError("JSE913", reason=str(error).splitlines()[0]) from None
     services: Any = data.get("services") if isinstance(data, dict) else None
+    if name is not None and isinstance(data, dict) and (name in (services or {}) or "include" in data):
+        body = (services or {}).get(name)
+        return name, isinstance(body, dict) and body.get("network_mode") == "host"
     if not hasattr(services, "lc") or not services:
         raise LaunchError("JSE916")
     line = text.count("\n", 0, offset)
