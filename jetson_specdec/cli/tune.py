@@ -271,16 +271,19 @@ def _somebody_reads() -> Iterator[None]:
 def _restore(state_dir: Path | None, *, json: bool) -> int:
     from attrs import asdict
 
-    from jetson_specdec.tune.putback import findings_of, restore
+    from jetson_specdec.tune.putback import findings_of, restore, unfinished
 
+    steps = unfinished(state_dir)
     done = restore(state_dir)
+    found = findings_of(done)
     with _somebody_reads():
         if json:
-            print_json({"schema_version": 1, "restored": [asdict(each) for each in done]})
+            shown = {"findings": [each.to_json() for each in found], "next_steps": [each.to_json() for each in steps]}
+            print_json({"schema_version": 1, "restored": [asdict(each) for each in done], **shown})
         else:
             from jetson_specdec.render.tune import print_restored
 
-            print_restored(done, findings_of(done))
+            print_restored(done, found, steps)
     return 15 if any(each.failed or each.unreadable for each in done) else 0
 
 

@@ -12,7 +12,7 @@ from jetson_specdec.messages import render
 from jetson_specdec.render import terminal
 
 if TYPE_CHECKING:
-    from jetson_specdec.findings import Finding
+    from jetson_specdec.findings import Finding, Step
     from jetson_specdec.server import Restored
     from jetson_specdec.tune.core import Offer, TuneResult
 
@@ -61,9 +61,12 @@ def print_result(result: TuneResult) -> None:
         terminal.line("  " + render("tune-evidence", {"path": result.evidence}), "dim")
 
 
-def print_restored(done: Sequence[Restored], found: Sequence[Finding]) -> None:
-    """Print what was ended and what was brought back."""
+def print_restored(done: Sequence[Restored], found: Sequence[Finding], steps: Sequence[Step] = ()) -> None:
+    """Print what was ended, what was brought back, and how a tune that was killed goes on."""
     ended = sum(len(each.ended) for each in done)
     terminal.headline(render("tune-restored", {"starts": len(done), "ended": ended}))
     if found:
         terminal.findings(found)
+    if steps:
+        terminal.section("Now")
+        terminal.steps(steps)

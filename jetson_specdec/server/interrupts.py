@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["close", "held", "once"]
+__all__ = ["close", "held", "once", "waiting"]
 
 Handler = Callable[[int, FrameType | None], Any] | int | None
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -131,3 +131,8 @@ def close() -> None:
     """Let nothing through any more, up to the end of `once`."""
     if _main() and _switch.once:
         _switch.tripped = True
+
+
+def waiting() -> bool:
+    """Whether somebody has tried to interrupt what is going on."""
+    return bool(_switch.pending)

@@ -11,6 +11,7 @@ from jetson_specdec.files import write_atomic
 from jetson_specdec.findings import Finding, Step
 from jetson_specdec.tune.arms import result_path
 from jetson_specdec.tune.core import TuneResult
+from jetson_specdec.tune.putback import resume_step
 from jetson_specdec.tune.schedule import Finish, settled, usable_pairs
 
 if TYPE_CHECKING:
@@ -160,12 +161,8 @@ def _steps(session: Session, outcome: str, end: Finish, written: str | None) -> 
         command = f"jetson-specdec watch {url} --reference {shlex.quote(folder)}"
         steps.append(Step.of("tune-watch", command=command))
     if end.reason == "time":
-        steps.append(_resume(recipe, folder))
+        steps.append(resume_step(recipe, folder))
     return tuple(steps)
-
-
-def _resume(recipe: str, folder: str) -> Step:
-    return Step.of("tune-resume", command=f"jetson-specdec tune {shlex.quote(recipe)} --resume {shlex.quote(folder)}")
 
 
 def not_started(session: Session, error: NotStarted) -> TuneResult:
@@ -185,7 +182,7 @@ def _afterwards(session: Session, error: NotStarted) -> tuple[Step, ...]:
     """Return what to do once the cause is out of the way, or that everything stays as it was."""
     recipe = str(session.recipe)
     if error.resumable:
-        return (_resume(recipe, str(session.evidence.folder)), Step.of("tune-stay", path=recipe))
+        return (resume_step(recipe, str(session.evidence.folder)), Step.of("tune-stay", path=recipe))
     return (Step.of("tune-stay", path=recipe),)
 
 
@@ -212,7 +209,7 @@ def interrupted(session: Session) -> TuneResult:
         search_launches=_searches(session),
         pairs=len(usable_pairs(session.progress)),
         findings=tuple(session.findings),
-        next_steps=(_resume(recipe, folder),),
+        next_steps=(resume_step(recipe, folder),),
     )
 
 
@@ -292,6 +289,7 @@ def _off(session: Session, waiting: Occupant) -> str:
 
 def _answers(session: Session) -> list[Finding]:
     """Say whether what was started again answers already; models take minutes to load."""
+    from jetson_specdec.server.interrupts import waiting
     from jetson_specdec.server.ready import NotReady, probe
 
     first = session.first
@@ -305,6 +303,6 @@ def _answers(session: Session) -> list[Finding]:
         except NotReady as error:
             if error.status in (401, 403):
                 return [Finding.of("JSD976", base_url=first.base_url)]
-        if tools.clock() >= until:
+        if tools.clock() >= until or waiting():  # it is started; only the looking can be cut short
             return [Finding.of("JSD977", base_url=first.base_url)]
         tools.sleep(0.25)

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jetson_specdec.findings import Finding
+from jetson_specdec.findings import Finding, Step
 
 if TYPE_CHECKING:
     from jetson_specdec.server import Restored
     from jetson_specdec.server.commands import Runner
 
-__all__ = ["findings_of", "restore"]
+__all__ = ["findings_of", "restore", "unfinished"]
 
 
 def restore(state_dir: str | Path | None = None, *, runner: Runner | None = None) -> tuple[Restored, ...]:
@@ -48,3 +49,29 @@ def findings_of(restored: tuple[Restored, ...]) -> tuple[Finding, ...]:
             else:
                 found.append(Finding.of("JSD998", name=name, reason=reason, path=each.path))
     return tuple(found)
+
+
+def unfinished(state_dir: str | Path | None = None) -> tuple[Step, ...]:
+    """Return how killed tunes can go on; asked before `restore`, which forgets them."""
+    from jetson_specdec.errors import ReportError
+    from jetson_specdec.server.state import default_state_dir, read_states
+    from jetson_specdec.tune.evidence import Evidence
+
+    folder = Path(state_dir) if state_dir is not None else default_state_dir()
+    steps = []
+    for claim in read_states(folder)[1]:
+        recipe, evidence = claim.about.get("recipe"), claim.about.get("evidence")
+        if claim.living or recipe is None or evidence is None:
+            continue
+        try:
+            over = Evidence(evidence).state()["status"] == "done"
+        except (ReportError, KeyError):
+            continue
+        if not over:
+            steps.append(resume_step(recipe, evidence))
+    return tuple(steps)
+
+
+def resume_step(recipe: str, folder: str) -> Step:
+    """Return how a tune goes on from its evidence."""
+    return Step.of("tune-resume", command=f"jetson-specdec tune {shlex.quote(recipe)} --resume {shlex.quote(folder)}")

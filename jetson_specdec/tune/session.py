@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from jetson_specdec.errors import EndpointError
-from jetson_specdec.findings import Finding
+from jetson_specdec.findings import Finding, Step
 from jetson_specdec.policy import Policy
 from jetson_specdec.tune.arms import Arms
 from jetson_specdec.tune.blocks import Tools, bench, cool_down, figures
@@ -152,8 +152,15 @@ class Session:
                     again = put_back(self, result)
             assert result is not None
             again = (*again, *self._changed_recipe())
+            steps = result.next_steps
+            if any(each.code == "JSD975" for each in again):
+                steps = (Step.of("tune-restore", command="jetson-specdec tune --restore"), *steps)
             result = evolve(
-                result, findings=(*result.findings, *again), downtime_s=self.elapsed, launches=self.launches
+                result,
+                findings=(*result.findings, *again),
+                next_steps=steps,
+                downtime_s=self.elapsed,
+                launches=self.launches,
             )
             status = "stopped" if result.reason == "time" or resumable else "done"
             self.save("interrupted" if result.outcome == "interrupted" else status, result)

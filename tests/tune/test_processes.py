@@ -72,7 +72,10 @@ def test_killed_then_restored_then_resumed(real):
     # What it had started ends by itself, or restore ends it; the old server is back either way.
     done = real.run("tune", "--restore", "--state-dir", real.state, "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["restored"]
+    said = json.loads(done.stdout)
+    assert said["restored"]
+    assert [step["kind"] for step in said["next_steps"]] == ["tune-resume"]
+    assert said["next_steps"][0]["command"].endswith(f"--resume {real.evidence}")
     real.until(real.answers)
     real.until(lambda: not real.speculating())
     assert len(real.listeners()) == 1
