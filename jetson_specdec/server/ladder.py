@@ -159,7 +159,7 @@ class _Climber:
         total, step = self._total(), self._missing()
         if now is None or own is None or not needed or available is None or step is None or not total:
             return None
-        own = math.floor(own * 100 + 1e-9) / 100
+        own = min(math.floor(own * 100 + 1e-9) / 100, self.ceiling())
         if own <= now or self.window.between(own, ceiling=self.ceiling()) != own:
             return None
         if needed - available <= (own - now) * total:

@@ -41,7 +41,7 @@ FAILED = RequestRecord(concurrency=1, index=2, ok=False, error="ReadError")
             evolve(GOOD, requests=(evolve(GOOD.requests[0], output_tokens=None), GOOD.requests[1])),
             {"counted_by_server": False},
             "usage-missing",
-            "1 answers have an unknown number",
+            "how many tokens 1 answer had is unknown",
         ),
         (GOOD, {"metrics": False}, "no-counters", "no /metrics page"),
         (evolve(GOOD, config=evolve(GOOD.config, dataset="random")), {}, "random-prompts", "real text"),
@@ -72,7 +72,7 @@ def test_each_notice(report, options, topic, part):
     assert [finding.topic for finding in found] == ([topic] if topic else [])
     for finding in found:
         assert part in finding.message
-        assert "unknown" not in finding.message.replace("unknown number", "").replace("are unknown", "")
+        assert "unknown" not in finding.message.replace("had is unknown", "").replace("are unknown", "")
         assert explain(finding.code)
 
 
