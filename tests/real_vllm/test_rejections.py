@@ -157,6 +157,7 @@ def test_the_ladder_shortens_the_context_to_what_fits(desk, server):
     assert desk.recipe.read_bytes() == before
 
 
+@pytest.mark.long
 def test_the_ladder_takes_more_memory_where_nothing_is_left_for_the_cache(desk, server):
     """Less would be the usual answer to a memory error; here it is the wrong one."""
     import psutil
