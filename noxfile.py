@@ -94,8 +94,8 @@ def real_vllm(session: nox.Session) -> None:
     """The whole loop on the real engine, on this machine's processor: see tests/real_vllm/engine.py for what it needs.
 
     The CPU build of vLLM is installed once into the user's cache (2.5 GB) and used again; JETSON_SPECDEC_REAL_VLLM
-    names another virtual environment with it instead. On two idle cores it takes about 3 minutes to install and 13 to
-    run. Further arguments go to pytest: `-- -m "real_vllm and not long"` is what CI runs, in about 9 minutes.
+    names another virtual environment with it instead. On two idle cores it takes about 3 minutes to install and 14 to
+    run. Further arguments go to pytest: `-- -m "real_vllm and not long"` is what CI runs, in about 7 minutes.
     """
     engine = os.environ.get("JETSON_SPECDEC_REAL_VLLM")
     if engine is None:
