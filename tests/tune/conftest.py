@@ -278,7 +278,7 @@ def free_port():
         return port
 
 
-def until(look, seconds=60.0):
+def until(look, seconds=120.0):
     end = time.monotonic() + seconds
     while not (seen := look()):
         assert time.monotonic() < end, "did not happen in time"
