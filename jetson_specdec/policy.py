@@ -122,6 +122,8 @@ class Policy:
     )  # fmt: skip
     """The search ends early when its k is within the tolerance in this share of what is still possible."""
     max_spoilt_pairs: int = _rule(2, 0, 100, "pairs whose conditions differed and that are measured again", "judgement")
+    drift_requests: int = _rule(5, 1, 1_000_000, "acceptance differs from text to text", "judgement")
+    """Below this many answered requests a look says little."""
     drift_acceptance_drop: float = _rule(0.15, 0, 1, "absolute fall of the acceptance rate", "judgement")
     drift_throughput_drop: float = _rule(0.15, 0, 1, "relative fall of decode speed", "judgement")
 

@@ -46,12 +46,12 @@ def watch(
     insecure:
         Do not check the TLS certificate.
     policy:
-        TOML file with other thresholds (drift_acceptance_drop, drift_throughput_drop, min_drafts).
+        TOML file with other thresholds (drift_acceptance_drop, drift_throughput_drop, drift_requests, min_drafts).
     json:
         Print one JSON document a look.
     """
     from jetson_specdec.extensions import load_policy
-    from jetson_specdec.tune.watching import fetch_metrics, reference_from
+    from jetson_specdec.tune.watching import fetch_metrics, reference_from, root_of
     from jetson_specdec.tune.watching import watch as look
 
     if interval <= 0:
@@ -70,6 +70,7 @@ def watch(
         interval_s=interval,
         once=once,
         state=state,
+        server=root_of(url),
     ):
         code = result.exit_code
         if json:

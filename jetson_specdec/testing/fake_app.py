@@ -138,7 +138,7 @@ class FakeApp:
         self.requests = 0
         self.bodies: list[dict[str, Any]] = []
         self.dead = False
-        self._started = time.time()
+        self.started = time.time()
 
     async def handle(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
         """Answer one request; header names are lower case."""
@@ -163,7 +163,7 @@ class FakeApp:
             card = {
                 "id": self.settings.name,
                 "object": "model",
-                "created": int(self._started),
+                "created": int(self.started),
                 "owned_by": "vllm",
                 "root": self.settings.model,
                 "parent": None,

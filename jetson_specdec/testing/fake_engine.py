@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -45,9 +46,16 @@ def words_of(text: str) -> list[str]:
     return words
 
 
+STEP_EDGES = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, math.inf)
+"""Upper edges of vLLM's histogram of the tokens of a step."""
+
+
 @define
 class Counts:
-    """What the engine counted since it started, in the terms of vLLM's metrics."""
+    """What the engine counted since it started, in the terms of vLLM's metrics.
+
+    A gap lies between two outputs of one request, however many tokens the second has (vLLM's inter-token latency).
+    """
 
     drafts: int = 0
     draft_tokens: int = 0
@@ -58,6 +66,15 @@ class Counts:
     prefix_queries: int = 0
     prefix_hits: int = 0
     preemptions: int = 0
+    steps: int = 0
+    step_tokens: int = 0
+    steps_of: Counter[float] = field(factory=Counter)
+    first_tokens: int = 0
+    first_token_seconds: float = 0.0
+    gaps: int = 0
+    gap_seconds: float = 0.0
+    request_tpots: int = 0
+    request_tpot_seconds: float = 0.0
     finished: Counter[str] = field(factory=Counter)
 
 
@@ -78,8 +95,10 @@ class _Sequence:
     salt: int
     cached: int
     queue: asyncio.Queue[Output]
+    arrived: float = 0.0
     made: int = 0
     steps: int = 0
+    decode_seconds: float = 0.0
     held: list[str] = field(factory=list)
     drafts: int = 0
     draft_tokens: int = 0
@@ -169,6 +188,7 @@ class FakeEngine:
             salt=int.from_bytes(digest, "big"),
             cached=self._look_up(prompt),
             queue=asyncio.Queue(),
+            arrived=self.now,
         )
 
     def _look_up(self, prompt: list[str]) -> int:
@@ -203,16 +223,27 @@ class FakeEngine:
             self._deadline = max(self._deadline, loop.time() - 0.05) + seconds * self.time_scale
             await asyncio.sleep(max(self._deadline - loop.time(), 0.0))
             newcomers = set(map(id, fresh))
+            made = self.counts.generation_tokens
             for sequence in self.running:
-                self._advance(sequence, k if id(sequence) not in newcomers else 0, id(sequence) in newcomers)
+                self._advance(sequence, k if id(sequence) not in newcomers else 0, id(sequence) in newcomers, seconds)
+            self.counts.steps += 1
+            tokens = self.counts.generation_tokens - made + new_tokens
+            self.counts.step_tokens += tokens
+            self.counts.steps_of[next(edge for edge in STEP_EDGES if tokens <= edge)] += 1
             self.running = [sequence for sequence in self.running if not sequence.gone]
             self._on_step(self.now)
 
-    def _advance(self, sequence: _Sequence, k: int, prefill: bool) -> None:
+    def _advance(self, sequence: _Sequence, k: int, prefill: bool, seconds: float) -> None:
         if sequence.gone:
             return
         if prefill:
             self.counts.prompt_tokens += len(sequence.prompt)
+            self.counts.first_tokens += 1
+            self.counts.first_token_seconds += self.now - sequence.arrived
+        else:
+            self.counts.gaps += 1
+            self.counts.gap_seconds += seconds
+            sequence.decode_seconds += seconds
         accepted = self.truth.accepted(sequence.steps, k, offset=sequence.salt / 2**32) if k else 0
         if k:
             self._count_draft(sequence, k, accepted)
@@ -231,6 +262,8 @@ class FakeEngine:
         if finished:
             sequence.gone = True
             self.counts.finished[sequence.finish_reason] += 1
+            self.counts.request_tpots += 1
+            self.counts.request_tpot_seconds += sequence.decode_seconds / max(sequence.made - 1, 1)
 
     def _count_draft(self, sequence: _Sequence, k: int, accepted: int) -> None:
         counts = self.counts

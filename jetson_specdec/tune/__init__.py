@@ -12,9 +12,10 @@ from jetson_specdec.lazy import lazy
 
 if TYPE_CHECKING:
     from jetson_specdec.tune.core import BlockRecord, Offer, TuneResult, TuneSettings
-    from jetson_specdec.tune.drift import Reference, WatchResult, judge_drift
+    from jetson_specdec.tune.drift import WatchResult, judge_drift
     from jetson_specdec.tune.evidence import Evidence, rejudge
     from jetson_specdec.tune.putback import restore
+    from jetson_specdec.tune.reference import Reference
     from jetson_specdec.tune.run import Tools, tune
     from jetson_specdec.tune.search import KStep, Probe, next_k
     from jetson_specdec.tune.watching import watch
@@ -23,9 +24,10 @@ _HOMES = {
     "core": ("BlockRecord", "Offer", "TuneResult", "TuneSettings"),
     "evidence": ("Evidence", "rejudge"),
     "putback": ("restore",),
+    "reference": ("Reference",),
     "run": ("Tools", "tune"),
     "search": ("KStep", "Probe", "next_k"),
-    "drift": ("Reference", "WatchResult", "judge_drift"),
+    "drift": ("WatchResult", "judge_drift"),
     "watching": ("watch",),
 }
 
