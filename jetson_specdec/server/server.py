@@ -265,7 +265,7 @@ class Server:
         )
 
     def _spawn(self) -> None:
-        from jetson_specdec.recipe.masking import secrets_of
+        from jetson_specdec.recipe.secret_places import secrets_in
         from jetson_specdec.server.interrupts import held
         from jetson_specdec.server.running import Kept
 
@@ -280,7 +280,7 @@ class Server:
                 environ=environ,
                 log_path=self.log_path,
                 grace_s=self._grace_s,
-                secrets=secrets_of(self._opened.command),
+                secrets=secrets_in(self._opened.recipe),
             )
             self._room.note_keeper(self._kept.keeper_pid)
         self._watchdog = Watchdog(self._host, self._breach, policy=self._policy)

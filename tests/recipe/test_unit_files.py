@@ -126,6 +126,30 @@ def test_a_board_that_was_recorded(tmp_path: Path) -> None:
     assert served(load_recipe("/etc/systemd/system/vllm.service.d/x.conf", host=host)) == ("Qwen/Qwen3-8B", 0.7)
 
 
+def test_parts_of_an_installed_unit_stand_in_several_folders(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    base, drop_ins = root / "usr/lib/systemd/system", root / "etc/systemd/system/vllm.service.d"
+    base.mkdir(parents=True)
+    drop_ins.mkdir(parents=True)
+    (base / "vllm.service").write_text(BASE, encoding="utf-8")
+    (drop_ins / "x.conf").write_text("[Service]\nEnvironment=U=0.7\n", encoding="utf-8")
+    (drop_ins / "z-jetson-specdec.conf").write_text("[Service]\nEnvironment=U=0.1\n", encoding="utf-8")
+    host = RecordedHost(tmp_path)
+    assert served(load_recipe("/usr/lib/systemd/system/vllm.service", host=host)) == ("Qwen/Qwen3-8B", 0.7)
+    assert served(load_recipe("/etc/systemd/system/vllm.service.d/x.conf", host=host)) == ("Qwen/Qwen3-8B", 0.7)
+
+
+def test_a_unit_kept_elsewhere_is_not_mixed_with_an_installed_one(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def read(name: str) -> str | None:
+        asked.append(name)
+        return None
+
+    parse_recipe(NEW, path=str(tmp_path / "vllm.service.d" / "x.conf"), read=read)
+    assert all(not name.startswith("/") for name in asked)
+
+
 def test_a_text_alone_is_a_unit_alone() -> None:
     assert served(parse_recipe(NEW)) == ("Qwen/Qwen3-14B", None)
     assert served(parse_recipe(BASE)) == ("Qwen/Qwen3-8B", 0.8)
