@@ -22,6 +22,9 @@ __all__ = ["edit_shell", "parse_shell", "read_shell"]
 MAX_CHARACTERS = 128 * 1024
 """No recipe is that long; a longer text is a log or a dump handed over by mistake."""
 
+MAX_FILES = 40
+"""So often a recipe may read a file."""
+
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*$", re.MULTILINE)
 _READS_FILES = re.compile(r"(?:^|[\s;&|({\"'`])(?:source|\.)[ \t]|--env-file", re.MULTILINE)
 _SHELL_FENCES = frozenset({"", "bash", "sh", "shell", "console", "zsh", "shell-session", "terminal", "shellsession"})
@@ -142,10 +145,17 @@ def _walk(
     _check_readable(text)
     root = Script(text=text)
     finder = Finder(root)
+    launch = Launch(read=_limited(read) if read is not None else None)
     for start, end in _ranges(text, path):
-        finder.walk(root, start, end, dict(environ or {}), Launch(read=read))
+        finder.walk(root, start, end, dict(environ or {}), launch)
     finder.found.sort(key=lambda one: one.outer)  # a stable sort: commands of one text keep their order
     return finder
+
+
+def _limited(read: Callable[[str], str | None]) -> Callable[[str], str | None]:
+    """Return a reader that finds nothing any more after so many files as no recipe has."""
+    left = iter(range(MAX_FILES))
+    return lambda name: read(name) if next(left, None) is not None else None
 
 
 def _check_readable(text: str) -> None:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import attrs
 
 from jetson_specdec.errors import RecipeSyntaxError
+from jetson_specdec.recipe.shell_assign import MAX_WORDS, assignment_of, command_words
 from jetson_specdec.recipe.shell_launch import Launch, Outcome, basename, peel
 from jetson_specdec.recipe.shell_lexer import Word
 from jetson_specdec.recipe.shell_options import cut, launchers
 from jetson_specdec.recipe.shell_order import Structure
 from jetson_specdec.recipe.shell_parse import Command, Comment, read_commands
-from jetson_specdec.recipe.shell_scope import MAX_WORDS, Scope, assignment_of, command_words
+from jetson_specdec.recipe.shell_scope import Scope
 from jetson_specdec.recipe.shell_script import Field, Script, nested
 from jetson_specdec.recipe.shell_words import Expander
 from jetson_specdec.recipe.shell_written import Writing, Writings, body_of
@@ -258,7 +259,11 @@ class _Step:
         return self._known(binding.word) if binding.kind == "word" else None
 
     def _exported(self, at: int) -> dict[str, str | None]:
-        return {name: self._value(name, at) if sure else None for name, sure in self.scope.exported(at).items()}
+        known, moment = self.scope.environments, self.scope.moment(at)
+        if moment not in known:
+            exported = self.scope.exported(at)
+            known[moment] = {name: self._value(name, at) if sure else None for name, sure in exported.items()}
+        return known[moment]
 
     def _environment(self, outcome: Outcome, at: int) -> dict[str, str | None]:
         """Return the variables that a nested text sees."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
@@ -49,6 +50,7 @@ class Structure:
         self._range = start, end
         self._tree: Any = None
         self._offsets: list[int] = []
+        self._blocks: dict[int, tuple[Block, ...]] = {}
 
     def _root(self) -> Any:
         if self._tree is None:
@@ -68,6 +70,11 @@ class Structure:
 
     def blocks(self, pos: int) -> tuple[Block, ...]:
         """Return the conditions, loops, functions and subshells around a place, innermost first."""
+        if pos not in self._blocks:
+            self._blocks[pos] = self._around(pos)
+        return self._blocks[pos]
+
+    def _around(self, pos: int) -> tuple[Block, ...]:
         root = self._root()
         byte = self.byte(pos)
         node = root.descendant_for_byte_range(byte, byte + 1)
@@ -102,6 +109,7 @@ class Order:
     def __init__(self, commands: Sequence[Command], structure: Structure) -> None:
         self._commands = commands
         self._structure = structure
+        self._starts = [command.start for command in commands]
 
     def blocks(self, pos: int) -> tuple[Block, ...]:
         """Return what is around a place, innermost first."""
@@ -146,7 +154,8 @@ class Order:
     # --- lists: && and ||, groups ------------------------------------------------------------------------------------
 
     def _user(self, at: int) -> int:
-        return next((number for number, one in enumerate(self._commands) if one.start <= at <= one.end), -1)
+        number = bisect_right(self._starts, at) - 1
+        return number if number >= 0 and at <= self._commands[number].end else -1
 
     def _listed(self, number: int, at: int) -> bool:
         """Whether the list and the groups that a command is in run it before `at` in any case."""

@@ -10,135 +10,36 @@ followed by what it left open.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
-from jetson_specdec.recipe.shell_lexer import Part, Word
-from jetson_specdec.recipe.shell_order import REPEATS, RESERVED, Order, Structure
+from jetson_specdec.recipe.shell_assign import (
+    MAX_WORDS,
+    Assignment,
+    Binding,
+    array_of,
+    assignment_of,
+    command_words,
+    exports_all,
+    extends,
+    is_whole,
+)
+from jetson_specdec.recipe.shell_lexer import MAX_DEPTH, Part, Word
+from jetson_specdec.recipe.shell_order import REPEATS, Order, Structure
 from jetson_specdec.recipe.shell_parse import Command
 
 if TYPE_CHECKING:
     from jetson_specdec.recipe.shell_source import Files, Sourced
 
-__all__ = ["MAX_WORDS", "Assignment", "Binding", "Scope", "assignment_of", "command_words", "exports_all"]
+__all__ = ["Scope"]
 
-MAX_WORDS = 2000
-"""A longer command or array is no launch command."""
+MAX_VALUES = 200
+"""A variable that gets a value more often is not followed."""
 
-_ASSIGN = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 _DECLARES = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _READS = frozenset({"read", "mapfile", "readarray", "getopts", "unset", "let"})
-
-
-class Binding(NamedTuple):
-    """What a variable is at a place of use.
-
-    `word` is a scalar's value, `perhaps` says which of its parts (by index) only some runs add; `elements` are an
-    array's, each with whether it is certain to be there. A `value` was read elsewhere: its `text`, and the variables
-    whose defaults went into it.
-    """
-
-    kind: Literal["unset", "word", "array", "unknown", "value"]
-    word: Word | None = None
-    elements: tuple[tuple[Word, bool], ...] = ()
-    perhaps: frozenset[int] = frozenset()
-    text: str = ""
-    defaulted: tuple[str, ...] = ()
-
-
-class Assignment(NamedTuple):
-    """One place where a variable gets a value.
-
-    `value` is None where it is not in the text, but perhaps `read` from a file; `exported` where that is not known.
-    """
-
-    name: str
-    start: int
-    value: Word | None
-    append: bool
-    command: int
-    exported: bool | None = False
-    read: Binding | None = None
-
-    def holds(self, at: int) -> bool:
-        """Whether a place is in the value that is assigned."""
-        return self.value is not None and self.value.start <= at < self.value.end
-
-
-def assignment_of(word: Word) -> tuple[str, bool, Word | None] | None:
-    """Take `NAME=value` apart: name, whether it appends, the value; an element `NAME[i]=` has no value to use."""
-    if not word.parts or word.parts[0].kind != "text" or word.parts[0].quote != "bare" or not word.parts[0].plain:
-        return None
-    first = word.parts[0]
-    match = _ASSIGN.match(first.text)
-    if not match:
-        return None
-    cut = match.end()
-    rest = first._replace(start=first.start + cut, text=first.text[cut:])
-    parts: tuple[Part, ...] = (*((rest,) if rest.text else ()), *word.parts[1:])
-    if rest.text.startswith("~") and (len(rest.text) == 1 or rest.text[1] == "/"):
-        tilde = rest._replace(kind="tilde", text="~", end=rest.start + 1)
-        tail = rest._replace(start=rest.start + 1, text=rest.text[1:])
-        parts = (tilde, *((tail,) if tail.text else ()), *word.parts[1:])
-    return match[1], bool(match[3]), None if match[2] else Word(first.start + cut, word.end, parts)
-
-
-def command_words(command: Command) -> Sequence[Word]:
-    """Return a command's words without leading reserved words, function heads and a pasted prompt."""
-    words = command.words
-    at = 0
-    while at < len(words):
-        literal = words[at].literal
-        if literal in RESERVED:
-            at += 1
-        elif literal == "function" and at + 1 < len(words):
-            at += 2
-        elif at == 0 and literal is not None and _is_prompt(literal):
-            at += 1
-        else:
-            break
-    return words[at:]
-
-
-def _is_prompt(word: str) -> bool:
-    return word in ("$", "%") or (word[-1:] in ("$", "#") and "@" in word)
-
-
-def extends(assignment: Assignment) -> bool:
-    """Whether a value goes on from the one before it: `X+=…`, `X="$X …"`, `X=("${X[@]}" …)`."""
-    value = assignment.value
-    if assignment.append or value is None:
-        return assignment.append
-    array = _array_of(value)
-    if array is not None:
-        return any(_is_whole(element, assignment.name) for element in array.elements)
-    # what stands in for an empty value does not matter: an empty one only lacks words
-    own = [part for part in value.parts if part.kind == "param" and part.name == assignment.name]
-    empty = all(part.op == "" or part.operand[0] == part.operand[1] for part in own)
-    return bool(own) and empty and all(part.op in ("", ":-", "-") and not part.subscript for part in own)
-
-
-def exports_all(words: Sequence[str | None]) -> bool | None:
-    """Return whether `set` with these words turns the export of all variables on or off (`set -a`), or None."""
-    mode: bool | None = None
-    rest = iter(words)
-    for word in rest:
-        if word is None or word[:1] not in ("-", "+") or word in ("--", "-"):
-            break
-        if "a" in word[1:] or ("o" in word[1:] and next(rest, None) == "allexport"):
-            mode = word[0] == "-"
-    return mode
-
-
-def _array_of(value: Word | None) -> Part | None:
-    return next((part for part in value.parts if part.kind == "array"), None) if value is not None else None
-
-
-def _is_whole(element: Word, name: str) -> bool:
-    """Whether an element is `"${X[@]}"`."""
-    part = element.parts[0]
-    return len(element.parts) == 1 and part.kind == "param" and part.name == name and part.subscript == "@"
 
 
 class Scope:
@@ -167,6 +68,11 @@ class Scope:
         self._from_files: set[str] = set()
         self._modes: list[tuple[int, int, bool]] = []
         self._bindings: dict[tuple[str, int], Binding] = {}
+        self._values: dict[tuple[str, int], Binding] = {}
+        self._states: dict[int, bool | None] = {}
+        self.environments: dict[tuple[object, ...], dict[str, str | None]] = {}
+        """What is exported at a `moment`, kept by whoever works it out."""
+        self._depth = 0
         self.defaults: dict[str, Part] = {}
         self._exports: list[tuple[str, int, int, bool]] = []
         self.files = files(self) if files is not None else None
@@ -174,7 +80,7 @@ class Scope:
         self.defaults = {name: part for name, part, _ in reversed(found)}
         for assignment in self._collect():
             self._assignments.setdefault(assignment.name, []).append(assignment)
-            self._bindings.clear()
+            self._forget()
             if assignment.exported is not False:
                 sure = assignment.exported is True
                 self._exports.append((assignment.name, assignment.start, assignment.command, sure))
@@ -182,7 +88,15 @@ class Scope:
             if name in self._from_files:
                 word = Word(part.start, part.end, (part._replace(op=part.op.replace("=", "-")),))
                 self._assignments[name].append(Assignment(name, part.start, word, False, number))
+        self._forget()
+        starts = [one.start for found in self._assignments.values() for one in found]
+        self._events = sorted([*starts, *(start for _, start, _, _ in self._exports), *self._unread])
+
+    def _forget(self) -> None:
+        """Forget what was looked up while not everything was read."""
         self._bindings.clear()
+        self._values.clear()
+        self._states.clear()
 
     def _defaults(self) -> Iterator[tuple[str, Part, int]]:
         """Yield what `: ${X:=value}` gives to variables that have no value."""
@@ -267,6 +181,10 @@ class Scope:
                 found[name] = (sure and passed is True) or found.get(name, False)
         return found
 
+    def moment(self, at: int) -> tuple[object, ...]:
+        """Return what two places have in common between which no variable changes."""
+        return bisect_left(self._events, at), self.order.blocks(at) if self._exports else ()
+
     def names(self) -> Iterator[str]:
         """Return the names that this text assigns."""
         return iter(self._assignments)
@@ -279,9 +197,7 @@ class Scope:
         """Say what a variable is at a place of use."""
         found = self._assignments.get(name, ())
         if name in self._from_files:
-            if (name, at) not in self._bindings:
-                self._bindings[name, at] = self._last(found, at)
-            return self._bindings[name, at]
+            return self._binding(name, found, at)
         if not found or (all(one.start > at for one in found) and not self.order.loops_back(at)):
             return Binding("unset")
         first, *later = sorted(found, key=lambda one: one.start)
@@ -289,9 +205,22 @@ class Scope:
             return Binding("unknown")
         if any(first.start < source < at for source in self._unread) or not all(map(extends, later)):
             return Binding("unknown")
-        if _array_of(first.value) is None:
+        if array_of(first.value) is None:
             return self._text(first, later, at)
         return self._array(first, later, at)
+
+    def _binding(self, name: str, found: Sequence[Assignment], at: int) -> Binding:
+        if (name, at) in self._bindings:
+            return self._bindings[name, at]
+        if self._depth >= MAX_DEPTH or len(found) > MAX_VALUES:
+            return Binding("unknown")
+        self._depth += 1
+        try:
+            binding = self._last(found, at)
+        finally:
+            self._depth -= 1
+        self._bindings[name, at] = binding
+        return binding
 
     def _certain(self, assignment: Assignment, at: int) -> bool:
         """Whether every run that reaches `at` has passed the assignment."""
@@ -306,6 +235,8 @@ class Scope:
         before = sorted((one for one in found if one.start < at and not one.holds(at)), key=lambda one: one.start)
         if any(one.start > at for one in found) and self.order.loops_back(at):
             return Binding("unknown")
+        for one in before:
+            self._bound(one)  # in order, so that each rests on the one before it
         while before:
             last = before.pop()
             passed = self.passed(last.start, last.command, at)
@@ -316,18 +247,30 @@ class Scope:
         return Binding("unset")
 
     def _bound(self, assignment: Assignment) -> Binding:
+        """Return what a variable is right behind an assignment."""
+        key = (assignment.name, assignment.start)
+        if key not in self._values:
+            self._values[key] = self._given(assignment)
+        return self._values[key]
+
+    def _given(self, assignment: Assignment) -> Binding:
         value = assignment.value
         if value is None:
             return assignment.read or Binding("unknown")
-        if _array_of(value) is not None:
+        if array_of(value) is not None:
             return Binding("unknown") if extends(assignment) else self._array(assignment, (), assignment.start + 1)
         if assignment.append:
             before = Part("param", value.start, value.start, quote="double", seg=value.start, name=assignment.name)
             value = Word(value.start, value.end, (before, *value.parts))
-        return Binding("word", value)
+        return self.files.value(value) if self.files is not None else Binding("unknown")
 
     def _status(self, number: int) -> bool | None:
         """Say whether a command succeeds: an assignment, a file that is read, a test of what is known."""
+        if number not in self._states:
+            self._states[number] = self._succeeds(number)
+        return self._states[number]
+
+    def _succeeds(self, number: int) -> bool | None:
         command = self.commands[number]
         words = command_words(command)
         heads = command.words[: len(command.words) - len(words)]
@@ -352,7 +295,7 @@ class Scope:
         """Follow `X=(…)`, `X+=(…)` and `X=("${X[@]}" …)`."""
         elements: list[tuple[Word, bool]] = []
         for one in (first, *later):
-            more = _array_of(one.value)
+            more = array_of(one.value)
             if more is None:
                 return Binding("unknown")
             if one.start >= at:
@@ -361,7 +304,7 @@ class Scope:
             if one is first or one.append:
                 elements += [(element, certain) for element in more.elements]
                 continue
-            again = [at for at, element in enumerate(more.elements) if _is_whole(element, one.name)]
+            again = [at for at, element in enumerate(more.elements) if is_whole(element, one.name)]
             if len(again) != 1:
                 return Binding("unknown")
             before = [(element, certain) for element in more.elements[: again[0]]]

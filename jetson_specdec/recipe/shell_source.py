@@ -13,16 +13,18 @@ from posixpath import join
 from typing import NamedTuple
 
 from jetson_specdec.errors import RecipeSyntaxError
+from jetson_specdec.recipe.shell_assign import Binding, assignment_of, command_words, exports_all
 from jetson_specdec.recipe.shell_lexer import Part, Word, read_words
 from jetson_specdec.recipe.shell_parse import read_commands
 from jetson_specdec.recipe.shell_paths import beside_script
-from jetson_specdec.recipe.shell_scope import Binding, Scope, assignment_of, command_words, exports_all
+from jetson_specdec.recipe.shell_scope import Scope
 from jetson_specdec.recipe.shell_script import HOLE, Script
-from jetson_specdec.recipe.shell_words import Expander
+from jetson_specdec.recipe.shell_words import MAX_TEXT, Expander
 
 __all__ = ["Files", "Read", "Sourced", "read_settings"]
 
 MAX_DEPTH = 5
+MAX_SETTINGS = 1000
 _LEAVES = frozenset({"subshell", "command_substitution", "function_definition"})
 _TESTS = {"[": "]", "[[": "]]", "test": ""}
 _FILE_TESTS = ("-f", "-e", "-r", "-s")
@@ -178,6 +180,15 @@ class Files:
         defaulted = tuple(name for run in self._expander.scalar(word) for name in run.defaulted)
         return read_settings(text, _Outer(self._scope, self._expander, start), name, exporting, defaulted)
 
+    def value(self, word: Word) -> Binding:
+        """Return what a variable that is assigned a word becomes."""
+        runs = self._expander.scalar(word)
+        text = "".join(run.text or "" for run in runs)
+        if any(run.text is None or run.optional for run in runs) or len(text) > MAX_TEXT:
+            return Binding("unknown")
+        defaulted = tuple(dict.fromkeys(name for run in runs for name in run.defaulted))
+        return Binding("value", text=text, defaulted=defaulted)
+
     # --- tests -------------------------------------------------------------------------------------------------------
 
     def test(self, words: Sequence[Word]) -> bool | None:
@@ -273,6 +284,8 @@ def read_settings(
         commands, _ = read_commands(text)
     except RecipeSyntaxError:
         return Sourced(name=name, why="a quote or the like in it never ends")
+    if len(commands) > MAX_SETTINGS:
+        return Sourced(name=name, why="it is too long for a file of settings")
     inside = _Inside(outer)
     expander = Expander(Script(text=text), inside)
     exported: dict[str, bool] = {}
@@ -316,7 +329,7 @@ def _assigned(
     runs = expander.scalar(value)
     text = "".join(run.text or "" for run in runs)
     names = (*defaulted, *(one for run in runs for one in run.defaulted))
-    if any(run.text is None or run.optional for run in runs):
+    if any(run.text is None or run.optional for run in runs) or len(text) > MAX_TEXT:
         return Binding("unknown")
     if append:
         before = inside.lookup(name, value.start)

@@ -8,36 +8,23 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
 
+from jetson_specdec.recipe.shell_assign import MAX_WORDS, Binding, Variables
 from jetson_specdec.recipe.shell_braces import expand_braces
 from jetson_specdec.recipe.shell_fields import Piece, assemble
 from jetson_specdec.recipe.shell_lexer import MAX_DEPTH, Part, Word, read_double, read_words
-from jetson_specdec.recipe.shell_scope import Binding
 from jetson_specdec.recipe.shell_script import Field, Run, Script
 
-__all__ = ["Expander"]
+__all__ = ["MAX_TEXT", "Expander"]
 
 _BLANKS = re.compile(r"[ \t\n]+")
 _QUOTING = re.compile(r"[\\'\"]")
 _QUOTES = re.compile('"')
 _OPENS_QUOTES = re.compile(r'(?<!\\)"')
+MAX_TEXT = 2**16
+"""No value that matters to a launch command is longer."""
 _PLAIN = re.compile(r"[\w./:=@%+,\-]+\Z")
-
-
-class Variables(Protocol):
-    """Variables of a text: see `Scope`."""
-
-    @property
-    def environment(self) -> Mapping[str, str | None]: ...
-
-    @property
-    def defaults(self) -> Mapping[str, Part]: ...
-
-    def lookup(self, name: str, at: int) -> Binding: ...
-
-    def from_file(self, name: str) -> bool: ...
 
 
 class Expander:
@@ -52,6 +39,9 @@ class Expander:
         self._script = script
         self._scope = scope
         self._active: list[str] = []
+        self._ahead = False
+        self._known: dict[tuple[object, ...], list[Run]] = {}
+        self._arrays: dict[tuple[object, ...], list[tuple[Field, bool]] | None] = {}
         self._unsplit: set[int] = set()
 
     def fields(self, words: Sequence[Word]) -> list[Field]:
@@ -166,8 +156,10 @@ class Expander:
 
     def _lookup(self, part: Part) -> Binding:
         if part.name in self._active and not self._scope.from_file(part.name):
+            self._ahead = True
             return Binding("unset")
         if len(self._active) >= MAX_DEPTH:
+            self._ahead = True
             return Binding("unknown")
         binding = self._scope.lookup(part.name, part.start)
         inherited = self._scope.environment.get(part.name, "") is None
@@ -178,11 +170,7 @@ class Expander:
         if binding.kind == "value":
             return self._elsewhere(part, binding.text, resolved=(part.name,), defaulted=binding.defaulted)
         if binding.kind == "word" and binding.word is not None:
-            self._active.append(part.name)
-            try:
-                runs = self._assigned(binding)
-            finally:
-                self._active.pop()
+            runs = self._runs_of(part.name, binding, binding.word)
             if any(run.text is None for run in runs) or not _whole_words(runs, part):
                 return None
             resolved = tuple(dict.fromkeys((part.name, *(name for run in runs for name in run.resolved))))
@@ -198,6 +186,24 @@ class Expander:
                 run = Run(known, part.start, part.end, False, "elsewhere", part.seg, part.quote != "bare")
                 return [run._replace(resolved=(part.name,))]
         return None
+
+    def _runs_of(self, name: str, binding: Binding, word: Word) -> list[Run]:
+        """Return what a variable was assigned; a long chain of variables is followed once, and not without end."""
+        key = (name, word.start, len(word.parts), binding.perhaps)
+        if key in self._known:
+            return self._known[key]
+        ahead, self._ahead = self._ahead, False
+        self._active.append(name)
+        try:
+            runs = self._assigned(binding)
+        finally:
+            self._active.pop()
+        if sum(len(run.text or "") for run in runs) > MAX_TEXT or len(runs) > MAX_TEXT:
+            runs = [Run(None, word.start, word.end, False, "elsewhere", word.start, True, unresolved=(name,))]
+        if not self._ahead:  # what is found while another one is being followed may be less than there is
+            self._known[key] = runs
+        self._ahead = ahead or self._ahead
+        return runs
 
     def _assigned(self, binding: Binding) -> list[Run]:
         """Return what a scalar was assigned, piece by piece; what only some runs add is optional."""
@@ -309,6 +315,25 @@ class Expander:
         elif part.op == "+" or any(run.text for run in value):
             yield from self._operand(part, resolved=(part.name,))
 
+    def _elements(self, name: str, binding: Binding) -> list[tuple[Field, bool]] | None:
+        """Return what the elements of an array become, and whether they are there in any case; None for too many."""
+        key = (name, *((word.start, certain) for word, certain in binding.elements))
+        if key in self._arrays:
+            return self._arrays[key]
+        ahead, self._ahead = self._ahead, False
+        made: list[tuple[Field, bool]] = []
+        self._active.append(name)
+        try:
+            for word, certain in binding.elements:
+                made += [(field, certain) for field in self.word(word)] if len(made) <= MAX_WORDS else []
+        finally:
+            self._active.pop()
+        found = made if len(made) <= MAX_WORDS else None
+        if not self._ahead:
+            self._arrays[key] = found
+        self._ahead = ahead or self._ahead
+        return found
+
     def _array(self, part: Part) -> Iterator[Piece]:
         binding = self._lookup(part)
         if binding.kind in ("word", "value"):
@@ -318,13 +343,10 @@ class Expander:
         if binding.kind != "array" or part.op not in ("", ":-", "-"):
             yield self._unknown(part, (part.name,), splices=True)
             return
-        self._active.append(part.name)
-        try:
-            made = [(field, certain) for word, certain in binding.elements for field in self.word(word)]
-        finally:
-            self._active.pop()
+        made = self._elements(part.name, binding)
         joined = part.subscript == "*" and part.quote != "bare"
-        if part.quote == "bare" and not all(_PLAIN.match(field.value or "") for field, _ in made):
+        bare = part.quote == "bare" and not all(_PLAIN.match(field.value or "") for field, _ in made or ())
+        if made is None or bare:
             yield self._unknown(part, (part.name,), splices=True)
             return
         for number, (field, certain) in enumerate(made):

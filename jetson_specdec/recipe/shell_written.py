@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import attrs
 
 from jetson_specdec.recipe.core import WrittenFile
+from jetson_specdec.recipe.shell_assign import command_words
 from jetson_specdec.recipe.shell_lexer import Word, read_double
 from jetson_specdec.recipe.shell_parse import Command, Redirect
-from jetson_specdec.recipe.shell_scope import Scope, command_words
+from jetson_specdec.recipe.shell_scope import Scope
 from jetson_specdec.recipe.shell_script import Origin, Run, Script, nested_body
 from jetson_specdec.recipe.shell_words import Expander
 from jetson_specdec.values import frozen

@@ -168,3 +168,41 @@ def test_files_that_are_not_looked_into_are_named(text: str, code: str, what: st
 def test_what_is_read_afterwards_is_of_no_interest() -> None:
     text = ". env/bin/activate\nvllm serve m &\nsource after.env\n"
     assert parse_shell(text).commands[0].findings == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "V0=x\n" + "".join(f'V{at}="$V{at - 1}$V{at - 1}"\n' for at in range(1, 39)) + 'vllm serve m "$V38"\n',
+        "V0=(x y)\n"
+        + "".join(f'V{at}=("${{V{at - 1}[@]}}" "${{V{at - 1}[@]}}")\n' for at in range(1, 39))
+        + 'vllm serve m "${V38[@]}"\n',
+    ],
+)
+def test_values_without_end_are_not_followed(text: str) -> None:
+    model, *others = args_of(text)
+    assert model == "m"
+    assert set(others) == {None}
+
+
+def test_a_chain_of_variables_is_followed() -> None:
+    text = "V0=80\n" + "".join(f"V{at}=$V{at - 1}\n" for at in range(1, 30)) + "vllm serve m --port $V29 --x $V12\n"
+    assert args_of(text) == ["m", "--port", "80", "--x", "80"]
+
+
+@pytest.mark.parametrize(
+    ("text", "env"),
+    [
+        ("A=1; export A\n", {"A": "1"}),
+        ('A=1; [ "$Z" ] && export A\n', {"A": None}),
+        ('A=1\nif [ "$Z" ]; then\n  export A\nfi\n', {"A": None}),
+        ("set -a; A=1; set +a; B=2\n", {"A": "1"}),
+        ("set -o allexport\nA=1\nset +o allexport\nB=2\n", {"A": "1"}),
+        ("(set -a; C=1)\nA=1\n", {}),
+        ('[ "$Z" ] && set -a\nA=1\n', {"A": None}),
+        ("set -euo pipefail\nA=1\n", {}),
+        ('[ "$Z" ] && { U=1; export U; }\n', {"U": None}),
+    ],
+)
+def test_what_reaches_the_engine(text: str, env: dict[str, str | None]) -> None:
+    assert dict(parse_shell(f"{text}vllm serve m\n").commands[0].env) == env
